@@ -1,0 +1,16 @@
+//! The wire: generated code of package `usher.v1`, and the checked ways between it and `usher-types`.
+//!
+//! Nothing that came over the wire is believed: each message has one fallible conversion that names the field it
+//! refuses. Nothing else of the project touches a raw message to read a number.
+
+#[allow(missing_debug_implementations, unreachable_pub, clippy::all, clippy::pedantic)]
+pub mod v1 {
+    //! Generated from `proto/usher/v1/*.proto`.
+    tonic::include_proto!("usher.v1");
+}
+
+/// The descriptor set of the package, for reflection.
+pub const DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/usher_descriptor.bin"));
+
+/// Version of the protocol that this build speaks.
+pub const PROTOCOL_VERSION: u32 = 1;

@@ -1,0 +1,136 @@
+//! Would systemd and the binaries accept what `deploy` tells an operator to install?
+//!
+//! `systemd-analyze verify` refuses a unit whose program does not exist, so copies are checked in which
+//! /usr/bin stands for the folder of the built binaries; everything else is as shipped.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, bail};
+
+use crate::process::run;
+use crate::workspace::Workspace;
+
+/// The units and the folder where packages put the binaries they start.
+const UNITS: &str = "deploy/systemd";
+const INSTALLED_BINARIES: &str = "/usr/bin";
+
+/// Each example config and the binary that must accept it.
+const EXAMPLES: &[(&str, &str)] = &[
+    ("usher-agent", "deploy/examples/agent.toml"),
+    ("usher-coordinator", "deploy/examples/coordinator.toml"),
+];
+
+/// Checks every unit and every example config.
+///
+/// # Errors
+///
+/// When there is none to check, or one is refused; systemd's words are in the error.
+pub(crate) fn verify(workspace: &Workspace) -> anyhow::Result<()> {
+    let bin_dir = workspace.bin_dir();
+    let scratch = tempfile::tempdir().context("making a folder for the rewritten units")?;
+    let units = unit_files(&workspace.root.join(UNITS))?;
+    for unit in &units {
+        verify_unit(unit, &bin_dir, scratch.path())?;
+    }
+    println!("  systemd accepts {} units", units.len());
+    for (binary, example) in EXAMPLES {
+        run(Command::new(bin_dir.join(binary))
+            .args(["check-config", "--config"])
+            .arg(example)
+            .current_dir(&workspace.root))?;
+    }
+    Ok(())
+}
+
+fn unit_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut units = Vec::new();
+    for entry in folder.read_dir().with_context(|| format!("reading {}", folder.display()))? {
+        units.push(entry?.path());
+    }
+    units.sort();
+    if units.is_empty() {
+        bail!("no unit in {}", folder.display());
+    }
+    Ok(units)
+}
+
+fn verify_unit(unit: &Path, bin_dir: &Path, scratch: &Path) -> anyhow::Result<()> {
+    let name = unit.file_name().context("a unit without a name")?.to_string_lossy().into_owned();
+    let text = std::fs::read_to_string(unit).with_context(|| format!("reading {}", unit.display()))?;
+    let copy = scratch.join(&name);
+    std::fs::write(&copy, start_from(&text, bin_dir)?)
+        .with_context(|| format!("writing {}", copy.display()))?;
+    let output = Command::new("systemd-analyze")
+        .args(["verify", "--man=no", "--recursive-errors=one"])
+        .arg(&copy)
+        .stdin(Stdio::null())
+        .output()
+        .context("starting systemd-analyze")?;
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    // systemd warns of an unknown key and still exits with 0; what it says of other units on the machine is
+    // not ours.
+    let complaints: Vec<&str> = said.lines().filter(|line| line.contains(&name)).collect();
+    if !output.status.success() || !complaints.is_empty() {
+        bail!("systemd refuses {name}: {}", said.trim());
+    }
+    Ok(())
+}
+
+/// The unit with its programs taken from `bin_dir`.
+fn start_from(unit: &str, bin_dir: &Path) -> anyhow::Result<String> {
+    let mut programs = 0;
+    let mut copy = String::with_capacity(unit.len());
+    for line in unit.lines() {
+        let program = line.strip_prefix("ExecStart=").and_then(|rest| rest.strip_prefix(INSTALLED_BINARIES));
+        match program {
+            Some(rest) => {
+                programs += 1;
+                copy.push_str(&format!("ExecStart={}{rest}", bin_dir.display()));
+            }
+            None => copy.push_str(line),
+        }
+        copy.push('\n');
+    }
+    if programs != 1 {
+        bail!("{programs} lines ExecStart={INSTALLED_BINARIES}/... in a unit, there must be one");
+    }
+    Ok(copy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UNIT: &str = "[Service]\nExecStart=/usr/bin/sh -c true\n";
+
+    #[test]
+    fn only_the_program_of_a_unit_is_rewritten() {
+        let copy = start_from("[Service]\nType=notify\nExecStart=/usr/bin/x --a /etc/b\n", Path::new("/t"));
+        assert_eq!(copy.unwrap(), "[Service]\nType=notify\nExecStart=/t/x --a /etc/b\n");
+    }
+
+    #[test]
+    fn a_unit_that_starts_nothing_of_ours_is_refused() {
+        assert!(start_from("[Service]\nExecStart=/opt/x\n", Path::new("/t")).is_err());
+    }
+
+    #[test]
+    fn systemd_is_asked_and_its_warnings_count_as_refusals() {
+        if Command::new("systemd-analyze").arg("--version").stdout(Stdio::null()).status().is_err() {
+            return; // `cargo xtask test` installs it before it runs this; a bare `cargo test` may lack it
+        }
+        let scratch = tempfile::tempdir().unwrap();
+        let copies = tempfile::tempdir().unwrap();
+        let verify = |text: &str| {
+            let unit = scratch.path().join("usher-example.service");
+            std::fs::write(&unit, text).unwrap();
+            verify_unit(&unit, Path::new("/bin"), copies.path())
+        };
+        verify(UNIT).unwrap();
+        let unknown_key = verify(&format!("{UNIT}ProtectSytem=strict\n")).unwrap_err();
+        assert!(unknown_key.to_string().contains("ProtectSytem"), "{unknown_key}");
+        assert!(verify(&UNIT.replace("/sh", "/no-such-program")).is_err());
+    }
+}
