@@ -1,1 +1,2 @@
-//! usher-placement
+//! tmp
+pub mod reservation;

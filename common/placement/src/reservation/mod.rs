@@ -1,0 +1,2 @@
+mod host_book;
+pub use host_book::{BookRecord, HostBook, Occupancy};
