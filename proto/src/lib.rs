@@ -1,7 +1,23 @@
 //! The wire: generated code of package `usher.v1`, and the checked ways between it and `usher-types`.
 //!
-//! Nothing that came over the wire is believed: each message has one fallible conversion that names the field it
-//! refuses. Nothing else of the project touches a raw message to read a number.
+//! Nothing that came over the wire is believed: each message has one conversion in [`read`] that names the field it
+//! refuses, and one in [`write`](mod@write) for the other way. Nothing else of the project touches a raw message to
+//! read a number.
+
+pub mod enums;
+pub mod error;
+pub mod fault;
+pub mod json;
+mod messages;
+#[cfg(test)]
+mod properties;
+pub mod read;
+pub mod write;
+
+pub use messages::{
+    EndPlace, ExpectSession, InventoryPage, OutcomeNotice, PlaceAnswer, PoolSettings, SessionCheck,
+    SessionsPage,
+};
 
 #[allow(missing_debug_implementations, unreachable_pub, clippy::all, clippy::pedantic)]
 pub mod v1 {

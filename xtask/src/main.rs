@@ -11,6 +11,8 @@ mod tidy;
 mod units;
 mod workspace;
 
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 
 use crate::workspace::Workspace;
@@ -45,16 +47,26 @@ enum Task {
     Peers,
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> ExitCode {
+    match run(Arguments::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: Task) -> anyhow::Result<()> {
     let workspace = Workspace::load()?;
-    match Arguments::parse().command {
+    match task {
         Task::Test(options) => test_command::run(&workspace, &options),
         Task::Tidy { list: true } => {
             tidy::print_rules();
             Ok(())
         }
         Task::Tidy { list: false } => tidy::run(&workspace),
-        Task::Peers => peers::install(&workspace).map(|_| ()),
+        Task::Peers => peers::install(&workspace).map(drop),
     }
 }
 

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 
-use crate::process::{find_program, run, succeeds};
+use crate::process::{execute, find_program, succeeds};
 use crate::workspace::Workspace;
 
 /// Debian's packages: the package and a program in it by which we see that it is there.
@@ -34,23 +34,8 @@ const PYPI: &[&str] = &[
     "googleapis-common-protos==1.76.0",
 ];
 
-/// Installs Debian's packages and leaves the services in them stopped: while it runs, policy-rc.d forbids the
-/// start of any service. A policy that somebody else wrote is left alone; ours goes away with the shell, also
-/// when the shell is interrupted, because a forgotten one would keep every later package from starting its
-/// service.
-const APT_SCRIPT: &str = r#"set -eu
-policy=/usr/sbin/policy-rc.d
-marker="# for the time of one install by cargo xtask peers"
-if [ ! -e "$policy" ] || grep -qxF "$marker" "$policy"; then
-    trap 'rm -f "$policy"' EXIT
-    trap 'exit 130' INT TERM HUP
-    printf '#!/bin/sh\n%s\nexit 101\n' "$marker" > "$policy"
-    chmod 755 "$policy"
-fi
-export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1
-apt-get -qq update
-apt-get -qq install --no-install-recommends "$@" < /dev/null
-"#;
+/// Installs packages given as arguments and starts none of the services in them.
+const APT_SCRIPT: &str = include_str!("install-debian.sh");
 
 /// What the tests are told about the peers.
 #[derive(Debug)]
@@ -85,7 +70,10 @@ fn install_debian(packages: &[&str]) -> anyhow::Result<()> {
     }
     let by_hand = format!("apt-get install --no-install-recommends {}", packages.join(" "));
     if find_program("apt-get").is_none() {
-        bail!("the tests need programs of Debian's packages {}, and there is no apt-get", packages.join(", "));
+        bail!(
+            "the tests need programs of Debian's packages {}, and there is no apt-get",
+            packages.join(", ")
+        );
     }
     let mut command = if succeeds(Command::new("sh").args(["-c", "test \"$(id -u)\" = 0"])) {
         Command::new("sh")
@@ -97,7 +85,7 @@ fn install_debian(packages: &[&str]) -> anyhow::Result<()> {
         bail!("the tests need missing packages, and this user may not install them; as root: {by_hand}");
     };
     println!("  installing {}", packages.join(", "));
-    run(command.args(["-c", APT_SCRIPT, "apt"]).args(packages))
+    execute(command.args(["-c", APT_SCRIPT, "install-debian"]).args(packages))
         .with_context(|| format!("installing packages; by hand it is, as root: {by_hand}"))
 }
 
@@ -111,10 +99,12 @@ fn install_pypi(venv: &Path) -> anyhow::Result<()> {
     if venv.exists() {
         std::fs::remove_dir_all(venv).with_context(|| format!("removing {}", venv.display()))?;
     }
-    run(Command::new(python_with_venv()?).args(["-m", "venv"]).arg(venv))?;
-    run(Command::new(venv.join("bin/python"))
-        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:"])
-        .args(PYPI))?;
+    execute(Command::new(python_with_venv()?).args(["-m", "venv"]).arg(venv))?;
+    execute(
+        Command::new(venv.join("bin/python"))
+            .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:"])
+            .args(PYPI),
+    )?;
     std::fs::write(&stamp, wanted).with_context(|| format!("writing {}", stamp.display()))
 }
 
@@ -143,7 +133,10 @@ mod tests {
     fn every_python_package_is_pinned_to_one_version() {
         for package in PYPI {
             let (name, version) = package.split_once("==").unwrap();
-            assert!(!name.is_empty() && version.split('.').all(|part| part.parse::<u32>().is_ok()), "{package}");
+            assert!(
+                !name.is_empty() && version.split('.').all(|part| part.parse::<u32>().is_ok()),
+                "{package}"
+            );
         }
     }
 }

@@ -33,7 +33,7 @@ pub(crate) fn cargo(workspace: &Workspace, arguments: &[&str]) -> Command {
 /// # Errors
 ///
 /// When it cannot be started or does not exit with 0.
-pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
+pub(crate) fn execute(command: &mut Command) -> anyhow::Result<()> {
     let shown = show(command);
     println!("  $ {shown}");
     let status = command.stdin(Stdio::null()).status().with_context(|| format!("starting `{shown}`"))?;
@@ -70,9 +70,12 @@ fn show(command: &Command) -> String {
 
 fn show_word(word: &OsStr) -> String {
     let text = word.to_string_lossy();
+    if text.contains('\n') {
+        return "'...'".to_owned(); // a script, which nobody wants to read here
+    }
     let name = if text.ends_with("/cargo") { "cargo".into() } else { text };
     if name.is_empty() || name.contains(|c: char| c.is_whitespace() || "\"'$;&|".contains(c)) {
-        format!("{:?}", name.lines().next().unwrap_or_default())
+        format!("{name:?}")
     } else {
         name.into_owned()
     }

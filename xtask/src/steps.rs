@@ -55,7 +55,8 @@ mod tests {
     #[test]
     fn a_failed_step_is_named_in_its_error() {
         let mut steps = Steps::new();
-        let error = steps.run("clippy", || -> anyhow::Result<()> { anyhow::bail!("3 warnings") }).unwrap_err();
+        let error =
+            steps.run("clippy", || -> anyhow::Result<()> { anyhow::bail!("3 warnings") }).unwrap_err();
         assert_eq!(format!("{error:#}"), "step `clippy`: 3 warnings");
     }
 

@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::Context;
 
 use crate::peers::{self, Peers};
-use crate::process::{cargo, run, succeeds};
+use crate::process::{cargo, execute, succeeds};
 use crate::steps::Steps;
 use crate::workspace::Workspace;
 use crate::{tidy, units};
@@ -29,12 +29,8 @@ pub(crate) struct Options {
     filters: Vec<String>,
 }
 
-/// Runs the steps; the first that fails ends the run.
-///
-/// # Errors
-///
-/// The failed step's, with its name.
-pub(crate) fn run_steps(workspace: &Workspace, options: &Options, steps: &mut Steps) -> anyhow::Result<()> {
+/// The first step that fails ends the run.
+fn run_steps(workspace: &Workspace, options: &Options, steps: &mut Steps) -> anyhow::Result<()> {
     if options.quick {
         static_checks(workspace, steps)?;
         return steps.run("tests", || unit_tests(workspace));
@@ -43,17 +39,21 @@ pub(crate) fn run_steps(workspace: &Workspace, options: &Options, steps: &mut St
     if options.filters.is_empty() {
         static_checks(workspace, steps)?;
         steps.run("buf lint", || {
-            run(Command::new(&peers.buf).arg("lint").current_dir(workspace.root.join("proto")))
+            execute(Command::new(&peers.buf).arg("lint").current_dir(workspace.root.join("proto")))
         })?;
     }
-    steps.run("binaries", || run(&mut cargo(workspace, &["build", "--workspace", "--bins", "--locked"])))?;
+    steps.run("binaries", || {
+        execute(&mut cargo(workspace, &["build", "--workspace", "--bins", "--locked"]))
+    })?;
     if options.filters.is_empty() {
         steps.run("deploy", || units::verify(workspace))?;
         steps.run("documentation", || {
             let arguments = ["doc", "--workspace", "--no-deps", "--locked"];
-            run(cargo(workspace, &arguments).env("RUSTDOCFLAGS", "-Dwarnings"))
+            execute(cargo(workspace, &arguments).env("RUSTDOCFLAGS", "-Dwarnings"))
         })?;
-        steps.run("documentation tests", || run(&mut cargo(workspace, &["test", "--workspace", "--doc"])))?;
+        steps.run("documentation tests", || {
+            execute(&mut cargo(workspace, &["test", "--workspace", "--doc", "--locked"]))
+        })?;
     }
     steps.run("tests", || all_tests(workspace, &peers, &options.filters))
 }
@@ -62,7 +62,7 @@ pub(crate) fn run_steps(workspace: &Workspace, options: &Options, steps: &mut St
 ///
 /// # Errors
 ///
-/// As [`run_steps`].
+/// The failed step's, with its name.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<()> {
     let mut steps = Steps::new();
     let result = run_steps(workspace, options, &mut steps);
@@ -76,4 +76,82 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<()
     let verdict = if result.is_ok() { "passed" } else { "FAILED" };
     println!("xtask test: {verdict}, {}{left_out}", steps.summary());
     result
+}
+
+fn static_checks(workspace: &Workspace, steps: &mut Steps) -> anyhow::Result<()> {
+    steps.run("tidy", || tidy::run(workspace))?;
+    steps.run("format", || execute(&mut cargo(workspace, &["fmt", "--all", "--check"])))?;
+    steps.run("clippy", || {
+        let arguments = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-Dwarnings"];
+        execute(&mut cargo(workspace, &arguments))
+    })
+}
+
+fn has_nextest(workspace: &Workspace) -> bool {
+    succeeds(&mut cargo(workspace, &["nextest", "--version"]))
+}
+
+fn unit_tests(workspace: &Workspace) -> anyhow::Result<()> {
+    let runner: &[&str] = if has_nextest(workspace) { &["nextest", "run"] } else { &["test"] };
+    execute(cargo(workspace, runner).args(["--workspace", "--locked", "--exclude", INTEGRATION]))
+}
+
+/// Every test, with nextest where it is installed and with plain cargo elsewhere.
+fn all_tests(workspace: &Workspace, peers: &Peers, filters: &[String]) -> anyhow::Result<()> {
+    let told = |mut command: Command| -> anyhow::Result<()> {
+        let bin_dir = workspace.bin_dir();
+        execute(command.env("USHER_TEST_PYTHON", &peers.python).env("USHER_BIN_DIR", bin_dir))
+    };
+    if has_nextest(workspace) {
+        let profile = if std::env::var_os("CI").is_some() { "ci" } else { "default" };
+        let mut command =
+            cargo(workspace, &["nextest", "run", "--workspace", "--locked", "--profile", profile]);
+        command.args(filters);
+        return told(command);
+    }
+    for arguments in plain_runs(filters) {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        told(cargo(workspace, &arguments)).context("without nextest")?;
+    }
+    Ok(())
+}
+
+/// The runs of plain `cargo test` that keep what nextest's test groups promise: at most two tests with
+/// processes at a time, and nothing beside a test that needs the machine alone.
+fn plain_runs(filters: &[String]) -> Vec<Vec<String>> {
+    let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let units = format!("test --workspace --locked --exclude {INTEGRATION} --");
+    let with_processes = format!("test --locked --package {INTEGRATION} --");
+    let runs = if filters.is_empty() {
+        vec![
+            units,
+            format!("{with_processes} --test-threads=2 --skip {ALONE}"),
+            format!("{with_processes} --test-threads=1 {ALONE}"),
+        ]
+    } else {
+        // cargo cannot say "these words and alone_": one at a time is right for both kinds.
+        vec![units, format!("{with_processes} --test-threads=1")]
+    };
+    runs.iter().map(|line| words(line).into_iter().chain(filters.iter().cloned()).collect()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_nextest_a_test_that_needs_the_machine_alone_runs_alone() {
+        let runs = plain_runs(&[]);
+        let (beside, alone) = (runs[1].join(" "), runs[2].join(" "));
+        assert!(beside.ends_with("--test-threads=2 --skip alone_"), "{beside}");
+        assert!(alone.ends_with("--test-threads=1 alone_"), "{alone}");
+    }
+
+    #[test]
+    fn without_nextest_every_run_gets_the_filters() {
+        let filters = ["latch".to_owned(), "drain".to_owned()];
+        for run in plain_runs(&filters) {
+            assert!(run.join(" ").ends_with("latch drain"), "{run:?}");
+        }
+    }
 }

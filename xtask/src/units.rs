@@ -8,11 +8,12 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 
-use crate::process::run;
+use crate::process::execute;
 use crate::workspace::Workspace;
 
-/// The units and the folder where packages put the binaries they start.
+/// The units, the users they run as, and the folder where packages put the binaries they start.
 const UNITS: &str = "deploy/systemd";
+const USERS: &str = "deploy/systemd/usher.sysusers.conf";
 const INSTALLED_BINARIES: &str = "/usr/bin";
 
 /// Each example config and the binary that must accept it.
@@ -30,15 +31,22 @@ pub(crate) fn verify(workspace: &Workspace) -> anyhow::Result<()> {
     let bin_dir = workspace.bin_dir();
     let scratch = tempfile::tempdir().context("making a folder for the rewritten units")?;
     let units = unit_files(&workspace.root.join(UNITS))?;
+    let users = workspace.root.join(USERS);
+    execute(Command::new("systemd-sysusers").arg("--dry-run").arg(&users))?;
+    let users = std::fs::read_to_string(&users).with_context(|| format!("reading {USERS}"))?;
     for unit in &units {
-        verify_unit(unit, &bin_dir, scratch.path())?;
+        verify_unit(unit, &bin_dir, scratch.path(), &users)?;
     }
     println!("  systemd accepts {} units", units.len());
     for (binary, example) in EXAMPLES {
-        run(Command::new(bin_dir.join(binary))
-            .args(["check-config", "--config"])
-            .arg(example)
-            .current_dir(&workspace.root))?;
+        let check = |file: &Path| execute(Command::new(bin_dir.join(binary)).arg("check-config").arg(file));
+        let example = workspace.root.join(example);
+        check(&example)?;
+        let text =
+            std::fs::read_to_string(&example).with_context(|| format!("reading {}", example.display()))?;
+        let all_set = scratch.path().join(format!("{binary}-all-set.toml"));
+        std::fs::write(&all_set, set_all(&text)).with_context(|| format!("writing {}", all_set.display()))?;
+        check(&all_set)?;
     }
     Ok(())
 }
@@ -48,6 +56,7 @@ fn unit_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     for entry in folder.read_dir().with_context(|| format!("reading {}", folder.display()))? {
         units.push(entry?.path());
     }
+    units.retain(|unit| unit.extension().is_some_and(|extension| extension == "service"));
     units.sort();
     if units.is_empty() {
         bail!("no unit in {}", folder.display());
@@ -55,9 +64,12 @@ fn unit_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(units)
 }
 
-fn verify_unit(unit: &Path, bin_dir: &Path, scratch: &Path) -> anyhow::Result<()> {
+fn verify_unit(unit: &Path, bin_dir: &Path, scratch: &Path, users: &str) -> anyhow::Result<()> {
     let name = unit.file_name().context("a unit without a name")?.to_string_lossy().into_owned();
     let text = std::fs::read_to_string(unit).with_context(|| format!("reading {}", unit.display()))?;
+    if let Some(user) = unknown_user(&text, users) {
+        bail!("{name} runs as {user}, whom {USERS} does not make");
+    }
     let copy = scratch.join(&name);
     std::fs::write(&copy, start_from(&text, bin_dir)?)
         .with_context(|| format!("writing {}", copy.display()))?;
@@ -76,6 +88,22 @@ fn verify_unit(unit: &Path, bin_dir: &Path, scratch: &Path) -> anyhow::Result<()
         bail!("systemd refuses {name}: {}", said.trim());
     }
     Ok(())
+}
+
+/// The user that a unit runs as and nobody makes.
+fn unknown_user<'unit>(unit: &'unit str, users: &str) -> Option<&'unit str> {
+    let makes = |line: &str, user: &str| line.split_whitespace().take(2).eq(["u", user]);
+    let wanted = unit.lines().filter_map(|line| line.strip_prefix("User="));
+    wanted.into_iter().find(|user| !users.lines().any(|line| makes(line, user)))
+}
+
+/// The example with every setting on that it shows behind a `#`: prose has a space there. What an operator gets by
+/// taking the `#` away must be accepted too.
+fn set_all(example: &str) -> String {
+    let setting = |line: &str| {
+        line.strip_prefix('#').filter(|rest| rest.starts_with(char::is_alphabetic)).map(str::to_owned)
+    };
+    example.lines().map(|line| setting(line).unwrap_or_else(|| line.to_owned()) + "\n").collect()
 }
 
 /// The unit with its programs taken from `bin_dir`.
@@ -112,25 +140,31 @@ mod tests {
     }
 
     #[test]
+    fn settings_are_switched_on_and_prose_is_not() {
+        let on = set_all("# The port.\n#port = 1\n#\n[log]\n");
+        assert_eq!(on, "# The port.\nport = 1\n#\n[log]\n");
+    }
+
+    #[test]
     fn a_unit_that_starts_nothing_of_ours_is_refused() {
         assert!(start_from("[Service]\nExecStart=/opt/x\n", Path::new("/t")).is_err());
     }
 
     #[test]
     fn systemd_is_asked_and_its_warnings_count_as_refusals() {
-        if Command::new("systemd-analyze").arg("--version").stdout(Stdio::null()).status().is_err() {
-            return; // `cargo xtask test` installs it before it runs this; a bare `cargo test` may lack it
-        }
         let scratch = tempfile::tempdir().unwrap();
         let copies = tempfile::tempdir().unwrap();
         let verify = |text: &str| {
             let unit = scratch.path().join("usher-example.service");
             std::fs::write(&unit, text).unwrap();
-            verify_unit(&unit, Path::new("/bin"), copies.path())
+            verify_unit(&unit, Path::new("/bin"), copies.path(), "u usher-x -")
         };
         verify(UNIT).unwrap();
         let unknown_key = verify(&format!("{UNIT}ProtectSytem=strict\n")).unwrap_err();
         assert!(unknown_key.to_string().contains("ProtectSytem"), "{unknown_key}");
         assert!(verify(&UNIT.replace("/sh", "/no-such-program")).is_err());
+        verify(&format!("{UNIT}User=usher-x\n")).unwrap();
+        let unknown_user = verify(&format!("{UNIT}User=usher-y\n")).unwrap_err();
+        assert!(unknown_user.to_string().contains("runs as usher-y"), "{unknown_user}");
     }
 }

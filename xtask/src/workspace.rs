@@ -37,9 +37,4 @@ impl Workspace {
     pub(crate) fn venv_dir(&self) -> PathBuf {
         self.metadata.target_directory.join("peers/venv").into_std_path_buf()
     }
-
-    /// Whether a package of this name is in the workspace.
-    pub(crate) fn has_package(&self, name: &str) -> bool {
-        self.metadata.workspace_packages().iter().any(|package| package.name == name)
-    }
 }

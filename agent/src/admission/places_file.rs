@@ -1,0 +1,156 @@
+//! The book of places on disk: which file, of which boot, and what if it is broken?
+//!
+//! A file of another boot is void. One that cannot be understood is moved aside for whoever wants to know why, and the
+//! host starts with an empty book: not starting at all would cost every login. One that cannot be *read* is an error:
+//! it may be whole, and only the operator can tell.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use usher_placement::reservation::BookRecord;
+use usher_types::BootId;
+
+use crate::host::files::{self, Outlives};
+
+/// The book of places cannot be kept.
+#[derive(Debug, thiserror::Error)]
+pub enum PlacesError {
+    /// The system refused.
+    #[error("cannot {operation} the book of places {}", path.display())]
+    Io {
+        /// `read`, `write` or `move aside`.
+        operation: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The book has no form on disk.
+    #[error("cannot encode the book of places")]
+    Encode(#[from] serde_json::Error),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Content {
+    boot_id: String,
+    book: BookRecord,
+}
+
+/// The file `places.json` of one host.
+#[derive(Debug, Clone)]
+pub struct PlacesFile {
+    path: PathBuf,
+    boot_id: BootId,
+}
+
+impl PlacesFile {
+    /// The file in `folder`, for the boot `boot_id`.
+    #[must_use]
+    pub fn new(folder: &Path, boot_id: BootId) -> Self {
+        Self { path: folder.join("places.json"), boot_id }
+    }
+
+    /// The book that an earlier run in this boot kept; an empty one if there is none. Makes the folder. Blocks.
+    ///
+    /// # Errors
+    /// When the file is there and cannot be read, or is broken and cannot be moved aside.
+    pub fn load(&self) -> Result<BookRecord, PlacesError> {
+        if let Some(folder) = self.path.parent() {
+            files::make_folder(folder).map_err(|source| self.io("make the folder of", source))?;
+        }
+        let bytes = match std::fs::read(&self.path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BookRecord::default()),
+            Err(source) => return Err(self.io("read", source)),
+        };
+        match serde_json::from_slice::<Content>(&bytes) {
+            Ok(content) if content.boot_id == self.boot_id.as_str() => Ok(content.book),
+            Ok(_) => {
+                tracing::info!(path = %self.path.display(), "the book of places is of an earlier boot: void");
+                Ok(BookRecord::default())
+            }
+            Err(error) => {
+                let aside = self.path.with_extension("json.broken");
+                std::fs::rename(&self.path, &aside).map_err(|source| self.io("move aside", source))?;
+                tracing::warn!(
+                    path = %self.path.display(), aside = %aside.display(), %error,
+                    "the book of places cannot be understood: moved aside, starting with an empty one"
+                );
+                Ok(BookRecord::default())
+            }
+        }
+    }
+
+    /// Keeps the book. Blocks.
+    ///
+    /// # Errors
+    /// When it cannot be written; the file of before is untouched then.
+    pub fn save(&self, book: BookRecord) -> Result<(), PlacesError> {
+        let content = Content { boot_id: self.boot_id.to_string(), book };
+        let json = serde_json::to_vec_pretty(&content)?;
+        files::replace(&self.path, &json, Outlives::Process).map_err(|source| self.io("write", source))
+    }
+
+    fn io(&self, operation: &'static str, source: io::Error) -> PlacesError {
+        PlacesError::Io { operation, path: self.path.clone(), source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use usher_placement::reservation::HostBook;
+    use usher_types::{BootTime, Endpoint, GatewayId, PendingPlace, PoolName, RequestId, Token};
+
+    use super::*;
+
+    fn book() -> HostBook {
+        let mut book = HostBook::new();
+        let place = PendingPlace {
+            token: Token { gateway: GatewayId::new("g").unwrap(), request_id: RequestId::new("R1").unwrap() },
+            attempt: 1,
+            content_hash: 7,
+            pool: PoolName::new("desk").unwrap(),
+            endpoint: Endpoint { kind: "ssh".into(), address: "192.0.2.1".into(), port: 22 },
+            user: Some("alice".into()),
+            cost: 1,
+            counted_users: 1,
+            left: Duration::from_secs(120),
+            connected: false,
+            admitted: true,
+        };
+        book.expect(&place, false, None, true, BootTime::from_millis(9)).unwrap();
+        book
+    }
+
+    fn file(folder: &Path, boot: &str) -> PlacesFile {
+        PlacesFile::new(folder, BootId::new(boot).unwrap())
+    }
+
+    #[test]
+    fn the_book_is_kept_within_a_boot_and_void_after_it() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(file(folder.path(), "b1").load().unwrap().is_empty());
+        file(folder.path(), "b1").save(book().record()).unwrap();
+        assert_eq!(file(folder.path(), "b1").load().unwrap(), book().record());
+        assert!(file(folder.path(), "b2").load().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_broken_book_is_moved_aside_and_one_that_cannot_be_read_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("places.json");
+        for broken in ["", "{", "[]", "{\"boot_id\":\"b1\",\"book\":{\"places\":[7],\"ended\":[]}}"] {
+            std::fs::write(&path, broken).unwrap();
+            assert!(file(folder.path(), "b1").load().unwrap().is_empty());
+            assert_eq!(std::fs::read_to_string(folder.path().join("places.json.broken")).unwrap(), broken);
+            assert!(!path.exists());
+        }
+        std::fs::create_dir(&path).unwrap();
+        let error = file(folder.path(), "b1").load().unwrap_err().to_string();
+        assert!(error.starts_with("cannot read the book of places"), "{error}");
+    }
+}

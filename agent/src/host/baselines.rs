@@ -1,0 +1,136 @@
+//! When do baselines go to the disk and come back?
+//!
+//! At most once a period and only when one moved or grew, on a thread of its own: a slow disk delays the next save, not
+//! the reports.
+
+use tokio::task::JoinHandle;
+use usher_availability::{MinimumBaseline, Operations};
+use usher_types::{BootTime, OperationName};
+
+use crate::latency::baseline_file::{BaselineEntry, BaselineFile, Baselines, SaveError};
+use crate::sample::describe;
+
+/// The baselines of one host on disk.
+#[derive(Debug)]
+pub struct BaselineStore {
+    file: BaselineFile,
+    saved: Baselines,
+    saving: Option<JoinHandle<Result<(), SaveError>>>,
+}
+
+impl BaselineStore {
+    /// Reads the baselines from `file` into `operations`. Blocks.
+    #[must_use]
+    pub fn restore(file: BaselineFile, operations: &mut Operations, now: BootTime, wall_unix_ms: u64) -> Self {
+        let loaded = file.load(wall_unix_ms);
+        if let Some(warning) = &loaded.warning {
+            tracing::warn!("{warning}");
+        }
+        for (name, entry) in &loaded.baselines {
+            // The file was checked: each name in it is one.
+            let Ok(name) = OperationName::new(name) else { continue };
+            let age_ms = wall_unix_ms.saturating_sub(entry.updated_unix_ms);
+            let moved_at = now.before(std::time::Duration::from_millis(age_ms));
+            operations.restore(name, MinimumBaseline::restored(entry.baseline_us, entry.samples, moved_at));
+        }
+        Self { file, saved: loaded.baselines, saving: None }
+    }
+
+    /// Begins to save what changed since the last save, if that one is done.
+    pub async fn save(&mut self, operations: &Operations, now: BootTime, wall_unix_ms: u64) {
+        if self.saving.as_ref().is_some_and(|saving| !saving.is_finished()) {
+            return;
+        }
+        self.finish().await;
+        let baselines = baselines(operations, now, wall_unix_ms);
+        if same(&baselines, &self.saved) {
+            return;
+        }
+        let (file, to_save) = (self.file.clone(), baselines.clone());
+        self.saved = baselines;
+        self.saving = Some(tokio::task::spawn_blocking(move || file.save(&to_save)));
+    }
+
+    /// Waits for a save that was begun.
+    pub async fn finish(&mut self) {
+        let Some(saving) = self.saving.take() else { return };
+        let failed = match saving.await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => describe(&error),
+            Err(error) => error.to_string(),
+        };
+        // Tried again with the next period.
+        self.saved = Baselines::new();
+        tracing::warn!(error = failed, "baselines are not saved");
+    }
+}
+
+fn baselines(operations: &Operations, now: BootTime, wall_unix_ms: u64) -> Baselines {
+    let entry = |(name, baseline): (&OperationName, &MinimumBaseline)| {
+        let age_ms = u64::try_from(now.since(baseline.moved_at()).as_millis()).unwrap_or(u64::MAX);
+        let entry = BaselineEntry {
+            baseline_us: baseline.lowest_us()?,
+            samples: baseline.samples(),
+            updated_unix_ms: wall_unix_ms.saturating_sub(age_ms),
+        };
+        Some((name.to_string(), entry))
+    };
+    operations.baselines().filter_map(entry).collect()
+}
+
+/// The moment of the last move is computed from two clocks and shakes by a millisecond; it alone is no change.
+fn same(a: &Baselines, b: &Baselines) -> bool {
+    let values = |baselines: &Baselines| -> Vec<(String, f64, u64)> {
+        baselines.iter().map(|(name, entry)| (name.clone(), entry.baseline_us, entry.samples)).collect()
+    };
+    values(a) == values(b)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use usher_availability::OperationSettings;
+
+    use super::*;
+    use crate::latency::baseline_file::BaselineOwner;
+
+    fn file(folder: &Path) -> BaselineFile {
+        let owner = BaselineOwner { host_id: "h1".into(), cpu_model: None };
+        BaselineFile::new(folder.join("baselines"), owner)
+    }
+
+    fn operations() -> Operations {
+        Operations::new(OperationSettings::default())
+    }
+
+    #[tokio::test]
+    async fn baselines_come_back_with_their_age() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut learned = operations();
+        let mut store =
+            BaselineStore::restore(file(folder.path()), &mut learned, BootTime::from_millis(0), 1_000_000);
+        learned.record("logon", 20_000.0, 10.0).unwrap();
+        learned.end_period(BootTime::from_millis(5_000));
+        store.save(&learned, BootTime::from_millis(6_000), 1_006_000).await;
+        store.finish().await;
+
+        let mut again = operations();
+        let later = BootTime::from_millis(9_000);
+        let _store = BaselineStore::restore(file(folder.path()), &mut again, later, 1_009_000);
+        let window = again.window(later);
+        assert_eq!((window[0].baseline_us, window[0].baseline_samples), (Some(20_000.0), 10));
+        assert_eq!(window[0].baseline_age, Some(std::time::Duration::from_secs(4)));
+    }
+
+    #[tokio::test]
+    async fn nothing_new_is_not_saved_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut learned = operations();
+        let now = BootTime::from_millis(1);
+        let mut store = BaselineStore::restore(file(folder.path()), &mut learned, now, 1_000_000);
+        store.save(&learned, now, 1_000_000).await;
+        store.finish().await;
+        assert!(!folder.path().join("baselines").exists());
+    }
+}

@@ -1,0 +1,166 @@
+//! How do a host and its streams speak with each other?
+//!
+//! State goes out by watches: whoever is slow sees the newest, never a queue of old ones. Commands come in and answers
+//! go out by bounded queues. An answer that finds its queue full is dropped: the coordinator takes silence for a
+//! refusal and asks elsewhere, which is right for a coordinator that does not read.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tokio::sync::{mpsc, watch};
+use usher_types::{
+    BootTime, EndReason, Hello, Latency, Load, Outcome, PendingPlace, PoolName, RefusalReason, Replica, Session,
+    Token,
+};
+
+use super::core::VersionedPolicy;
+use super::identity::StreamEpochs;
+use super::listing::Listing;
+
+/// Commands that wait for the host: above the places of a burst from several coordinators.
+pub(crate) const COMMANDS: usize = 1024;
+/// Answers that wait for one coordinator to read them.
+pub(crate) const ANSWERS: usize = 1024;
+
+/// What a stream sends back beside the state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// To a place that was asked for.
+    Place {
+        /// Which place.
+        token: Token,
+        /// Under which attempt.
+        attempt: u32,
+        /// Absent: admitted.
+        refused: Option<RefusalReason>,
+    },
+    /// To a session check.
+    Session {
+        /// The check's number.
+        check_id: u64,
+        /// Absent: the host cannot tell.
+        exists: Option<bool>,
+    },
+    /// To a ping.
+    Pong {
+        /// As in the ping.
+        nonce: u64,
+    },
+}
+
+/// What coordinators want of a host.
+#[derive(Debug)]
+pub enum HostCommand {
+    /// A stream is open: the state should go out with the ages of now.
+    Attached,
+    /// A place was given, or is asked for.
+    Expect {
+        /// The place.
+        place: PendingPlace,
+        /// Whether an answer is waited for.
+        ask: bool,
+        /// Limit of users to hold when asked. Absent: none.
+        limit: Option<u32>,
+        /// Where the answer goes.
+        reply: mpsc::Sender<Answer>,
+    },
+    /// A place has ended.
+    End {
+        /// Which.
+        token: Token,
+        /// Given under this attempt or a lower one.
+        attempt: u32,
+        /// Why.
+        reason: EndReason,
+    },
+    /// What became of a login.
+    Outcome {
+        /// Which.
+        token: Token,
+        /// What.
+        outcome: Outcome,
+    },
+    /// The settings of a pool.
+    Settings {
+        /// The number of the coordinator that says so.
+        from: usize,
+        /// Which pool.
+        pool: PoolName,
+        /// Its settings.
+        settings: Box<VersionedPolicy>,
+    },
+    /// Does the user still have the session?
+    CheckSession {
+        /// The check's number.
+        check_id: u64,
+        /// As the host named it.
+        session_id: String,
+        /// Login name.
+        user: String,
+        /// Where the answer goes.
+        reply: mpsc::Sender<Answer>,
+    },
+}
+
+/// The host as its streams see it.
+#[derive(Debug, Clone)]
+pub struct HostHandle {
+    /// Who it is. The stream's number is not filled in.
+    pub hello: Arc<Hello>,
+    /// Numbers its streams.
+    pub epochs: Arc<StreamEpochs>,
+    /// Coordinators that it has a stream to.
+    pub streams_held: StreamsHeld,
+    /// Takes commands.
+    pub commands: mpsc::Sender<HostCommand>,
+    /// Its newest state. Absent before the first measurement.
+    pub load: watch::Receiver<Option<Arc<Load>>>,
+    /// Its newest window. Absent before the first period.
+    pub latency: watch::Receiver<Option<Arc<Latency>>>,
+    /// Its resources. Absent before the first look.
+    pub inventory: watch::Receiver<Option<Arc<Listing<Replica>>>>,
+    /// Its sessions. Absent while they were never known one by one.
+    pub sessions: watch::Receiver<Option<Arc<Listing<Session>>>>,
+}
+
+/// Counts the streams of one host.
+#[derive(Debug, Clone, Default)]
+pub struct StreamsHeld(Arc<AtomicU32>);
+
+/// One counted stream; dropping it counts it off.
+#[derive(Debug)]
+pub struct HeldStream(Arc<AtomicU32>);
+
+impl StreamsHeld {
+    /// Counts a stream for as long as the result lives.
+    #[must_use]
+    pub fn hold(&self) -> HeldStream {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        HeldStream(self.0.clone())
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for HeldStream {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A place that is now on the host's list, for a model whose users come by themselves.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Placed {
+    /// The number of the host in its process.
+    pub host: usize,
+    /// The place.
+    pub token: Token,
+    /// Login name. Absent if the gateway did not say.
+    pub user: Option<String>,
+    /// When it came.
+    pub at: BootTime,
+}

@@ -1,0 +1,118 @@
+//! What must be in place before a host can run?
+//!
+//! Its identity, the book of places of this boot, and its baselines; each from the folder that outlives what it must
+//! outlive. A host whose identity or book cannot be read does not start: both would be replaced by something wrong.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::sync::{Notify, mpsc, watch};
+use usher_runtime::clock::Clock;
+use usher_types::{BootId, Hello, HostId, Replica};
+
+use super::baselines::BaselineStore;
+use super::core::{CoreSettings, HostCore};
+use super::handle::{COMMANDS, HostHandle, Placed, StreamsHeld};
+use super::identity::{self, HostIdError, StreamEpochs};
+use super::listing::Listing;
+use super::measurement::SourceEvent;
+use super::task::{HostTask, Inputs, Outputs};
+use crate::admission::{PlacesError, PlacesFile};
+use crate::latency::baseline_file::{BaselineFile, BaselineOwner};
+
+/// Events of a source that wait for the host: some seconds of a busy machine's timings.
+const SOURCE_EVENTS: usize = 256;
+
+/// A host cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Its identity.
+    #[error(transparent)]
+    Identity(#[from] HostIdError),
+    /// Its book.
+    #[error(transparent)]
+    Places(#[from] PlacesError),
+}
+
+/// What a host is opened with.
+#[derive(Debug)]
+pub struct HostSetup {
+    /// What lasts: identity and baselines.
+    pub state_folder: PathBuf,
+    /// What lasts until the next boot: the book of places.
+    pub runtime_folder: PathBuf,
+    /// The boot of the machine.
+    pub boot_id: BootId,
+    /// Whether baselines are kept over restarts.
+    pub keep_baselines: bool,
+    /// Hears of new places, under the host's number. Absent: nobody.
+    pub placed: Option<(usize, mpsc::Sender<Placed>)>,
+    /// Whether the source can be asked for a fresh look.
+    pub refreshable: bool,
+}
+
+/// A host that is ready to run.
+#[derive(Debug)]
+pub struct OpenHost {
+    /// To be spawned.
+    pub task: HostTask,
+    /// For its streams.
+    pub handle: HostHandle,
+    /// For its source.
+    pub events: mpsc::Sender<SourceEvent>,
+    /// Woken when the source shall look now.
+    pub refresh: Arc<Notify>,
+    /// For whoever looks for its resources.
+    pub inventory: watch::Sender<Option<Arc<Listing<Replica>>>>,
+}
+
+/// Opens a host. `hello` is given the host's id. Blocks.
+///
+/// # Errors
+/// When its identity or its book cannot be read.
+pub fn open(
+    setup: HostSetup,
+    core: CoreSettings,
+    clock: Arc<dyn Clock>,
+    hello: impl FnOnce(HostId) -> Hello,
+) -> Result<OpenHost, OpenError> {
+    let hello = hello(identity::load_or_make(&setup.state_folder)?);
+    let places = PlacesFile::new(&setup.runtime_folder, setup.boot_id);
+    let kept = places.load()?;
+    if !kept.is_empty() {
+        tracing::info!(places = kept.len(), "the places of before the restart are kept");
+    }
+    let mut core = HostCore::new(core, kept);
+    let baselines = setup.keep_baselines.then(|| {
+        let owner =
+            BaselineOwner { host_id: hello.host_id.to_string(), cpu_model: hello.cpu_model.clone() };
+        let file = BaselineFile::new(setup.state_folder.join("baselines"), owner);
+        BaselineStore::restore(file, core.operations_mut(), clock.now(), clock.wall_unix_ms())
+    });
+    let (commands, commands_in) = mpsc::channel(COMMANDS);
+    let (events, source) = mpsc::channel(SOURCE_EVENTS);
+    let refresh = Arc::new(Notify::new());
+    let (load, load_out) = watch::channel(None);
+    let (latency, latency_out) = watch::channel(None);
+    let (sessions, sessions_out) = watch::channel(None);
+    let (inventory, inventory_out) = watch::channel(None);
+    let inputs = Inputs {
+        commands: commands_in,
+        source,
+        refresh: setup.refreshable.then(|| refresh.clone()),
+        placed: setup.placed,
+    };
+    let outputs = Outputs { load, latency, sessions };
+    let handle = HostHandle {
+        hello: Arc::new(hello),
+        epochs: Arc::new(StreamEpochs::default()),
+        streams_held: StreamsHeld::default(),
+        commands,
+        load: load_out,
+        latency: latency_out,
+        inventory: inventory_out,
+        sessions: sessions_out,
+    };
+    let task = HostTask::new(core, places, baselines, clock, inputs, outputs);
+    Ok(OpenHost { task, handle, events, refresh, inventory })
+}

@@ -1,0 +1,342 @@
+//! In which order do things happen to a host?
+//!
+//! One task owns the host, so everything that is asked of it is decided one after the other. Commands are taken as many
+//! as wait: all are decided, the book is written once, then all are answered. Nobody is told "admitted" before the
+//! book is on disk; when it cannot be written the asks stay without an answer, and their coordinators cancel them and
+//! ask another host.
+//!
+//! A report goes out with every measurement, and within 100 ms when users or places change between two.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use usher_placement::reservation::Occupancy;
+use usher_runtime::clock::Clock;
+use usher_types::{Latency, Load, RefusalReason, Session};
+
+use super::baselines::BaselineStore;
+use super::core::HostCore;
+use super::handle::{Answer, HostCommand, Placed};
+use super::listing::{Listing, listed_sessions, same_sessions};
+use super::measurement::SourceEvent;
+use crate::admission::PlacesFile;
+
+/// Shortest time between two reports that are not measurements: a burst of logins is told in few messages, and still
+/// faster than anybody logs in.
+const PUBLISH_GAP: Duration = Duration::from_millis(100);
+/// Commands decided with one write of the book.
+const BATCH: usize = 256;
+/// Longest wait for a fresh look at the sessions before a check is answered with what is known.
+const CHECK_WAIT: Duration = Duration::from_secs(1);
+/// Checks that wait for that look; more are answered with what is known.
+const CHECKS_WAITING: usize = 1024;
+
+/// Where a host shows its state.
+#[derive(Debug)]
+pub(crate) struct Outputs {
+    pub(crate) load: watch::Sender<Option<Arc<Load>>>,
+    pub(crate) latency: watch::Sender<Option<Arc<Latency>>>,
+    pub(crate) sessions: watch::Sender<Option<Arc<Listing<Session>>>>,
+}
+
+/// Where a host's input comes from.
+#[derive(Debug)]
+pub(crate) struct Inputs {
+    pub(crate) commands: mpsc::Receiver<HostCommand>,
+    pub(crate) source: mpsc::Receiver<SourceEvent>,
+    /// Asks the source for a fresh look. Absent: the source is always up to date.
+    pub(crate) refresh: Option<Arc<Notify>>,
+    /// Hears of new places. Absent: users come by themselves.
+    pub(crate) placed: Option<(usize, mpsc::Sender<Placed>)>,
+}
+
+#[derive(Debug)]
+struct WaitingCheck {
+    check_id: u64,
+    session_id: String,
+    user: String,
+    reply: mpsc::Sender<Answer>,
+}
+
+/// The task of one host.
+#[derive(Debug)]
+pub struct HostTask {
+    core: HostCore,
+    places: PlacesFile,
+    baselines: Option<BaselineStore>,
+    clock: Arc<dyn Clock>,
+    inputs: Inputs,
+    outputs: Outputs,
+    published: Option<Instant>,
+    dirty: bool,
+    checks: Vec<WaitingCheck>,
+    checks_due: Option<Instant>,
+}
+
+impl HostTask {
+    pub(crate) fn new(
+        core: HostCore,
+        places: PlacesFile,
+        baselines: Option<BaselineStore>,
+        clock: Arc<dyn Clock>,
+        inputs: Inputs,
+        outputs: Outputs,
+    ) -> Self {
+        Self {
+            core,
+            places,
+            baselines,
+            clock,
+            inputs,
+            outputs,
+            published: None,
+            dirty: false,
+            checks: Vec::new(),
+            checks_due: None,
+        }
+    }
+
+    /// Runs until `stop`, or until the source ends. What was learned is on disk when this returns.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let mut batch = Vec::new();
+        loop {
+            let publish_at = self.publish_at();
+            let expires_at = self.expires_at();
+            tokio::select! {
+                () = stop.cancelled() => break,
+                taken = self.inputs.commands.recv_many(&mut batch, BATCH) => {
+                    // Without streams and handles nobody can see this host any more.
+                    if taken == 0 {
+                        break;
+                    }
+                    self.take_commands(&mut batch).await;
+                }
+                event = self.inputs.source.recv() => match event {
+                    Some(event) => self.take_event(event).await,
+                    None => break,
+                },
+                () = at(publish_at) => self.publish(),
+                () = at(expires_at) => self.take_expiry().await,
+                () = at(self.checks_due) => self.answer_checks(),
+            }
+        }
+        if let Some(baselines) = &mut self.baselines {
+            let (now, wall) = (self.clock.now(), self.clock.wall_unix_ms());
+            baselines.save(self.core.operations(), now, wall).await;
+            baselines.finish().await;
+        }
+    }
+
+    fn publish_at(&self) -> Option<Instant> {
+        self.dirty.then(|| self.published.map_or_else(Instant::now, |at| at + PUBLISH_GAP))
+    }
+
+    fn expires_at(&self) -> Option<Instant> {
+        let left = self.core.next_expiry()?.since(self.clock.now());
+        Some(Instant::now() + left)
+    }
+
+    fn publish(&mut self) {
+        self.dirty = false;
+        self.published = Some(Instant::now());
+        if let Some(load) = self.core.load(self.clock.now(), self.clock.wall_unix_ms()) {
+            self.outputs.load.send_replace(Some(Arc::new(load)));
+        }
+    }
+
+    async fn take_commands(&mut self, batch: &mut Vec<HostCommand>) {
+        let mut answers = Vec::new();
+        let mut placed = Vec::new();
+        let mut changed = false;
+        for command in batch.drain(..) {
+            changed |= self.decide(command, &mut answers, &mut placed);
+        }
+        if changed {
+            self.dirty = true;
+            if !self.keep_book().await {
+                answers.clear();
+            }
+        }
+        for (reply, answer) in answers {
+            send(&reply, answer);
+        }
+        if let Some((_, users)) = &self.inputs.placed {
+            for user in placed {
+                if users.try_send(user).is_err() {
+                    tracing::debug!("a placed user of a modelled host never arrives: the model is behind");
+                }
+            }
+        }
+    }
+
+    /// Whether the book changed.
+    fn decide(
+        &mut self,
+        command: HostCommand,
+        answers: &mut Vec<(mpsc::Sender<Answer>, Answer)>,
+        placed: &mut Vec<Placed>,
+    ) -> bool {
+        let now = self.clock.now();
+        match command {
+            HostCommand::Attached => {
+                self.dirty = true;
+                self.ask_for_refresh();
+                false
+            }
+            HostCommand::Expect { place, ask, limit, reply } => {
+                let decided = self.core.expect(&place, ask, limit, now);
+                // The coordinator does not know that the place has ended: the next report lists it.
+                self.dirty |= decided == Err(RefusalReason::Ended);
+                if ask {
+                    let refused = decided.err();
+                    let answer = Answer::Place { token: place.token.clone(), attempt: place.attempt, refused };
+                    answers.push((reply, answer));
+                }
+                if decided.is_ok()
+                    && let Some((host, _)) = &self.inputs.placed
+                {
+                    placed.push(Placed { host: *host, token: place.token, user: place.user, at: now });
+                }
+                decided.is_ok()
+            }
+            HostCommand::End { token, attempt, reason } => self.core.end(&token, attempt, reason, now),
+            HostCommand::Outcome { token, outcome } => self.core.outcome(&token, outcome, now),
+            HostCommand::Settings { from, pool, settings } => {
+                if pool == *self.core.pool() {
+                    self.dirty |= self.core.settings_told(from, *settings, now);
+                } else {
+                    tracing::warn!(told = %pool, ours = %self.core.pool(), "settings of another pool are ignored");
+                }
+                false
+            }
+            HostCommand::CheckSession { check_id, session_id, user, reply } => {
+                self.check(WaitingCheck { check_id, session_id, user, reply });
+                false
+            }
+        }
+    }
+
+    fn ask_for_refresh(&self) -> bool {
+        self.inputs.refresh.as_ref().map(|refresh| refresh.notify_one()).is_some()
+    }
+
+    fn check(&mut self, check: WaitingCheck) {
+        if self.checks.len() < CHECKS_WAITING && self.ask_for_refresh() {
+            self.checks.push(check);
+            self.checks_due.get_or_insert_with(|| Instant::now() + CHECK_WAIT);
+        } else {
+            self.answer_check(check);
+        }
+    }
+
+    fn answer_checks(&mut self) {
+        self.checks_due = None;
+        for check in std::mem::take(&mut self.checks) {
+            self.answer_check(check);
+        }
+    }
+
+    fn answer_check(&self, check: WaitingCheck) {
+        let exists = self.core.has_session(&check.session_id, &check.user);
+        send(&check.reply, Answer::Session { check_id: check.check_id, exists });
+    }
+
+    async fn take_event(&mut self, event: SourceEvent) {
+        match event {
+            SourceEvent::Measured { values, occupancy } => {
+                let listed = matches!(occupancy, Occupancy::Listed(_));
+                let changed = self.core.measure(values, occupancy, self.clock.now());
+                self.sessions_seen(listed, changed).await;
+                self.publish();
+            }
+            SourceEvent::Sessions(occupancy) => {
+                let listed = matches!(occupancy, Occupancy::Listed(_));
+                let changed = self.core.occupy(occupancy, self.clock.now());
+                self.dirty |= changed;
+                self.sessions_seen(listed, changed).await;
+            }
+            SourceEvent::Calls(calls) => {
+                let refused = self.core.count_calls(&calls);
+                if refused > 0 {
+                    tracing::debug!(refused, "calls of operations are not counted");
+                }
+            }
+            SourceEvent::PeriodEnded => self.end_period().await,
+        }
+    }
+
+    async fn sessions_seen(&mut self, listed: bool, book_changed: bool) {
+        if book_changed {
+            self.keep_book().await;
+        }
+        if listed {
+            self.publish_sessions();
+        }
+        self.answer_checks();
+    }
+
+    fn publish_sessions(&self) {
+        let (sessions, taken_at) = self.core.sessions();
+        let (listed, unlisted) = listed_sessions(sessions);
+        let before = self.outputs.sessions.borrow().clone();
+        let same = |before: &Arc<Listing<Session>>| {
+            before.unlisted == unlisted && same_sessions(&before.items, &listed)
+        };
+        if !before.as_ref().is_some_and(same) {
+            let list = Listing::after(before.as_deref(), listed, unlisted, taken_at);
+            self.outputs.sessions.send_replace(Some(Arc::new(list)));
+        }
+    }
+
+    async fn end_period(&mut self) {
+        let (now, wall) = (self.clock.now(), self.clock.wall_unix_ms());
+        let was_latched = self.core.is_latched();
+        let latency = self.core.end_period(now);
+        self.outputs.latency.send_replace(Some(Arc::new(latency)));
+        self.dirty |= was_latched != self.core.is_latched();
+        if let Some(baselines) = &mut self.baselines {
+            baselines.save(self.core.operations(), now, wall).await;
+        }
+    }
+
+    async fn take_expiry(&mut self) {
+        if self.core.expire(self.clock.now()) {
+            self.dirty = true;
+            self.keep_book().await;
+        }
+    }
+
+    /// Whether the book is on disk as it is now.
+    async fn keep_book(&self) -> bool {
+        let (file, book) = (self.places.clone(), self.core.record());
+        let kept = tokio::task::spawn_blocking(move || file.save(book)).await;
+        match kept {
+            Ok(Ok(())) => true,
+            Ok(Err(error)) => {
+                let error = crate::sample::describe(&error);
+                tracing::warn!(error, "the book of places is not kept; nobody is admitted until it is");
+                false
+            }
+            Err(error) => {
+                tracing::error!(%error, "the thread that writes the book of places broke off");
+                false
+            }
+        }
+    }
+}
+
+fn send(reply: &mpsc::Sender<Answer>, answer: Answer) {
+    if reply.try_send(answer).is_err() {
+        tracing::debug!("a coordinator went away or does not read its answers: one is dropped");
+    }
+}
+
+async fn at(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
+}

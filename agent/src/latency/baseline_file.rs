@@ -1,0 +1,298 @@
+//! How do baselines survive a restart, a power cut and a cloned disk?
+//!
+//! A baseline takes hours to learn and a wrong one misjudges the host for as long, so the file is believed only when
+//! it proves itself: its first line carries the SHA-256 of the rest, the body names the host it was measured on. A
+//! file that does not prove itself is moved aside, where it can be looked at, and the copy before it is taken; when
+//! there is none either, the baselines begin anew and the result says so. Loading never fails: an agent that does not
+//! start because of its baselines would be worse than one without.
+//!
+//! Saving goes to a file beside, to the disk, then in place by rename, so that a cut at any moment leaves a whole
+//! file. The one before is kept as `.bak`.
+//!
+//! Another CPU model means other hardware: the old baselines say nothing about it, and are dropped.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::statsd::is_name;
+
+const MAGIC: &str = "usher-baselines";
+const FORMAT_VERSION: u32 = 1;
+
+/// A file of the agent's cap of names is some 50 KiB; more than this is not ours.
+const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
+
+/// How long an operation takes on this host when it is not loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BaselineEntry {
+    /// Microseconds, > 0 and finite.
+    pub baseline_us: f64,
+    /// Calls behind it.
+    pub samples: u64,
+    /// When it last moved, on the host's wall clock, ms since 1970 UTC.
+    pub updated_unix_ms: u64,
+}
+
+/// Baselines by operation.
+pub type Baselines = BTreeMap<String, BaselineEntry>;
+
+/// The host that baselines belong to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BaselineOwner {
+    /// The agent's host id.
+    pub host_id: String,
+    /// Absent if it cannot be told; it is then not compared.
+    pub cpu_model: Option<String>,
+}
+
+/// Where loaded baselines came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BaselineOrigin {
+    /// The file.
+    File,
+    /// The copy before the last save: at most one save is lost.
+    Backup,
+    /// There was no file yet.
+    FirstStart,
+    /// There were baselines, but none that can be used: they begin anew.
+    Reset {
+        /// Why, for people.
+        reason: String,
+    },
+}
+
+/// What loading gave.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LoadedBaselines {
+    /// Empty on a first start and a reset.
+    pub baselines: Baselines,
+    /// Where they came from.
+    pub origin: BaselineOrigin,
+    /// One line for the log when anything was not as it should be.
+    pub warning: Option<String>,
+}
+
+/// The baselines could not be saved. Those on disk are whole, the last or the ones before.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot save baselines to {}: {step}", path.display())]
+pub struct SaveError {
+    path: PathBuf,
+    step: &'static str,
+    source: io::Error,
+}
+
+/// Why a file was not believed.
+#[derive(Debug, thiserror::Error)]
+enum BadFile {
+    #[error("cannot be read: {0}")]
+    Unreadable(#[from] io::Error),
+    #[error("is empty")]
+    Empty,
+    #[error("does not begin with `{MAGIC} {FORMAT_VERSION}` and a checksum")]
+    Header,
+    #[error("does not match its checksum")]
+    Checksum,
+    #[error("is of host {0}")]
+    OtherHost(String),
+    #[error("has a body that cannot be understood: {0}")]
+    Body(#[from] serde_json::Error),
+    #[error("has no sound baseline of `{0}`")]
+    Entry(String),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Body {
+    format: u32,
+    host_id: String,
+    cpu_model: Option<String>,
+    entries: Baselines,
+}
+
+/// The file of baselines of one host.
+#[derive(Debug, Clone)]
+pub struct BaselineFile {
+    path: PathBuf,
+    owner: BaselineOwner,
+}
+
+impl BaselineFile {
+    /// The file at `path`, whose folder must exist, of `owner`.
+    #[must_use]
+    pub fn new(path: PathBuf, owner: BaselineOwner) -> Self {
+        Self { path, owner }
+    }
+
+    /// Loads the newest baselines that can be believed. `now_unix_ms` stamps the files that are moved aside. Blocks.
+    #[must_use]
+    pub fn load(&self, now_unix_ms: u64) -> LoadedBaselines {
+        let mut problems = Vec::new();
+        for (path, origin) in
+            [(self.path.clone(), BaselineOrigin::File), (self.backup(), BaselineOrigin::Backup)]
+        {
+            match self.read(&path) {
+                Ok(Some(body)) => return self.accept(body, origin, problems),
+                Ok(None) => {}
+                Err(bad) => {
+                    let moved = match move_aside(&path, now_unix_ms) {
+                        Ok(aside) => format!("moved to {}", aside.display()),
+                        Err(error) => format!("cannot be moved aside: {error}"),
+                    };
+                    problems.push(format!("{} {bad} ({moved})", path.display()));
+                }
+            }
+        }
+        if problems.is_empty() {
+            let origin = BaselineOrigin::FirstStart;
+            return LoadedBaselines { baselines: Baselines::new(), origin, warning: None };
+        }
+        reset(problems.join("; "))
+    }
+
+    fn accept(&self, body: Body, origin: BaselineOrigin, mut problems: Vec<String>) -> LoadedBaselines {
+        if let (Some(then), Some(now)) = (&body.cpu_model, &self.owner.cpu_model)
+            && then != now
+        {
+            return reset(format!("the CPU was `{then}` and is `{now}`"));
+        }
+        if origin == BaselineOrigin::Backup {
+            if problems.is_empty() {
+                problems.push(format!("{} is missing", self.path.display()));
+            }
+            problems.push("the copy before it is used".to_owned());
+        }
+        let warning = (!problems.is_empty()).then(|| format!("baselines: {}", problems.join("; ")));
+        LoadedBaselines { baselines: body.entries, origin, warning }
+    }
+
+    /// `None` when there is no such file.
+    fn read(&self, path: &Path) -> Result<Option<Body>, BadFile> {
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let mut bytes = Vec::new();
+        file.take(MAX_FILE_BYTES).read_to_end(&mut bytes)?;
+        let body = decode(&bytes)?;
+        if body.host_id != self.owner.host_id {
+            return Err(BadFile::OtherHost(body.host_id));
+        }
+        Ok(Some(body))
+    }
+
+    /// Saves `baselines` in place of those on disk. Blocks until they are on the disk.
+    ///
+    /// # Errors
+    /// When the disk refuses; the baselines before are then still there.
+    pub fn save(&self, baselines: &Baselines) -> Result<(), SaveError> {
+        let failed = |step| move |source| SaveError { path: self.path.clone(), step, source };
+        let body = Body {
+            format: FORMAT_VERSION,
+            host_id: self.owner.host_id.clone(),
+            cpu_model: self.owner.cpu_model.clone(),
+            entries: baselines.clone(),
+        };
+        let bytes = encode(&body).map_err(failed("encode"))?;
+        let new = self.beside(".new");
+        let write = || -> io::Result<()> {
+            let mut file = File::create(&new)?;
+            file.write_all(&bytes)?;
+            file.sync_all()
+        };
+        write().map_err(failed("write"))?;
+        self.keep_backup().map_err(failed("keep the copy before"))?;
+        fs::rename(&new, &self.path).map_err(failed("rename"))?;
+        sync_folder(&self.path).map_err(failed("sync the folder"))
+    }
+
+    /// Makes the present file the backup without a moment in which either name is missing.
+    fn keep_backup(&self) -> io::Result<()> {
+        let link = self.beside(".bak.new");
+        // Left by a cut between the two steps below.
+        match fs::remove_file(&link) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        match fs::hard_link(&self.path, &link) {
+            Ok(()) => fs::rename(&link, self.backup()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn backup(&self) -> PathBuf {
+        self.beside(".bak")
+    }
+
+    fn beside(&self, suffix: &str) -> PathBuf {
+        with_suffix(&self.path, suffix)
+    }
+}
+
+fn reset(reason: String) -> LoadedBaselines {
+    let warning = Some(format!("baselines begin anew: {reason}"));
+    LoadedBaselines { baselines: Baselines::new(), origin: BaselineOrigin::Reset { reason }, warning }
+}
+
+fn encode(body: &Body) -> io::Result<Vec<u8>> {
+    let mut json = serde_json::to_vec_pretty(body)?;
+    json.push(b'\n');
+    let mut bytes = format!("{MAGIC} {FORMAT_VERSION} {}\n", checksum(&json)).into_bytes();
+    bytes.append(&mut json);
+    Ok(bytes)
+}
+
+fn decode(bytes: &[u8]) -> Result<Body, BadFile> {
+    if bytes.is_empty() {
+        return Err(BadFile::Empty);
+    }
+    let end = bytes.iter().position(|&byte| byte == b'\n').ok_or(BadFile::Header)?;
+    let (header, rest) = bytes.split_at(end);
+    let json = rest.get(1..).unwrap_or_default();
+    let header = std::str::from_utf8(header).map_err(|_| BadFile::Header)?;
+    let expected = header.strip_prefix(&format!("{MAGIC} {FORMAT_VERSION} ")).ok_or(BadFile::Header)?;
+    if checksum(json) != expected {
+        return Err(BadFile::Checksum);
+    }
+    let body: Body = serde_json::from_slice(json)?;
+    let is_sound = |name: &str, entry: &BaselineEntry| {
+        is_name(name) && entry.baseline_us.is_finite() && entry.baseline_us > 0.0
+    };
+    match body.entries.iter().find(|(name, entry)| !is_sound(name, entry)) {
+        Some((name, _)) => Err(BadFile::Entry(name.clone())),
+        None => Ok(body),
+    }
+}
+
+fn checksum(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn move_aside(path: &Path, now_unix_ms: u64) -> io::Result<PathBuf> {
+    let aside = with_suffix(path, &format!(".bad-{now_unix_ms}"));
+    fs::rename(path, &aside)?;
+    Ok(aside)
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// A rename is on the disk only when its folder is.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+#[path = "baseline_file_tests.rs"]
+mod tests;

@@ -1,0 +1,221 @@
+//! The farm as this coordinator knows it: who is in it, what each host said last, what state that makes.
+//!
+//! One owner changes it ([`Farm`]); everyone else reads [`Snapshot`]s that the owner makes. Changes come as
+//! observations with the instant at which they were measured; what has to be done about them is returned as
+//! [`Effect`]s, for the caller to do.
+
+mod cells;
+mod grace;
+mod host_view;
+mod observe;
+mod registry;
+mod session_index;
+mod snapshot;
+mod state;
+mod watch;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+pub use cells::{CellChange, CellWord, HostCell};
+pub use grace::{FROZEN_AFTER, GRACE, Grace, HeardShare, STALE};
+pub use host_view::{DrainMark, HostFacts, HostView, LatencyReading, Reading};
+pub use registry::{ApplyRefused, AttachRefused, Attached, LastKnown, PoolRecord};
+pub use session_index::{SessionAt, SessionIndex};
+pub use snapshot::{Members, PoolView, Snapshot};
+pub use state::{StateInput, state_of, state_reason};
+use usher_availability::AvailabilityTracker;
+use usher_types::{BootTime, EndReason, HostId, HostState, Policy, PoolName, ResourceId, Token};
+
+use crate::reservation::Ledger;
+
+/// What follows from an observation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// Tell the host that a place has ended.
+    EndPlace {
+        /// The host.
+        host_id: HostId,
+        /// The place.
+        token: Token,
+        /// Ended if it was given under this attempt or a lower one.
+        attempt: u32,
+        /// Why.
+        reason: EndReason,
+    },
+    /// A host changed its state.
+    StateChanged {
+        /// The host.
+        host_id: HostId,
+        /// What it was.
+        from: HostState,
+        /// What it is.
+        to: HostState,
+        /// Why; may be empty.
+        reason: String,
+    },
+    /// The coordinator's clock stood still: a grace begins.
+    Thawed {
+        /// For how long.
+        after: std::time::Duration,
+    },
+}
+
+/// One host, as its owner keeps it.
+#[derive(Debug)]
+struct HostEntry {
+    view: HostView,
+    cell: Arc<HostCell>,
+    tracker: AvailabilityTracker,
+    /// Of the stream that is open.
+    stream_epoch: Option<u64>,
+    /// The name in the certificate with which it came.
+    certificate_name: Option<String>,
+    /// The state that was announced last.
+    last_state: HostState,
+    /// It counted as alive when the running grace began.
+    was_alive: bool,
+}
+
+#[derive(Debug)]
+struct Pool {
+    record: PoolRecord,
+    policy: Arc<Policy>,
+    /// An apply is on its way to the store.
+    applying: bool,
+    host_ids: Vec<HostId>,
+    members: Arc<Members>,
+    views: Vec<Arc<HostView>>,
+    replicas: Arc<BTreeMap<ResourceId, Vec<u32>>>,
+    sessions: SessionIndex,
+    dirty: bool,
+}
+
+/// The farm, as its one owner keeps it.
+#[derive(Debug)]
+pub struct Farm {
+    hosts: BTreeMap<HostId, HostEntry>,
+    pools: BTreeMap<PoolName, Pool>,
+    /// Which host a certificate's name belongs to.
+    bindings: BTreeMap<String, HostId>,
+    ledger: Arc<Ledger>,
+    grace: Option<Grace>,
+    last_tick: BootTime,
+    snapshot: Arc<Snapshot>,
+    counts: (u32, u32),
+}
+
+impl Farm {
+    /// An empty farm whose places are kept in `ledger`.
+    pub fn new(ledger: Arc<Ledger>, now: BootTime) -> Self {
+        Self {
+            hosts: BTreeMap::new(),
+            pools: BTreeMap::new(),
+            bindings: BTreeMap::new(),
+            ledger,
+            grace: None,
+            last_tick: now,
+            snapshot: Arc::default(),
+            counts: (0, 0),
+        }
+    }
+
+    /// The farm at `now`, for everyone who reads. The same object as before if nothing has changed.
+    pub fn snapshot(&mut self, now: BootTime) -> Arc<Snapshot> {
+        let counts = self.count_heard(now);
+        if counts != self.counts {
+            self.counts = counts;
+            self.pools.values_mut().for_each(|pool| pool.dirty = true);
+        }
+        if self.pools.values().all(|pool| !pool.dirty) && self.pools.len() == self.snapshot.pools.len() {
+            return self.snapshot.clone();
+        }
+        let mut pools = self.snapshot.pools.clone();
+        let names: Vec<PoolName> =
+            self.pools.iter().filter(|(_, pool)| pool.dirty).map(|(name, _)| name.clone()).collect();
+        for name in names {
+            let heard = self.heard_share(&name);
+            if let Some(pool) = self.pools.get_mut(&name) {
+                pool.dirty = false;
+                pools.insert(name, Arc::new(pool.view(self.grace, heard, counts)));
+            }
+        }
+        self.snapshot = Arc::new(Snapshot { revision: self.snapshot.revision + 1, made_at: now, pools });
+        self.snapshot.clone()
+    }
+
+    /// Hosts heard in time and hosts registered, without those that said goodbye.
+    fn count_heard(&self, now: BootTime) -> (u32, u32) {
+        let registered = self.hosts.values().filter(|host| !host.view.shut_down);
+        let (mut heard, mut all) = (0, 0);
+        for host in registered {
+            all += 1;
+            heard += u32::from(self.is_heard(host) && host.view.offline_at().is_some_and(|at| now <= at));
+        }
+        (heard, all)
+    }
+
+    fn is_heard(&self, host: &HostEntry) -> bool {
+        host.view
+            .reading
+            .as_ref()
+            .is_some_and(|reading| self.grace.is_none_or(|grace| reading.measured_at >= grace.began))
+    }
+
+    fn heard_share(&self, pool: &PoolName) -> HeardShare {
+        let Some(pool) = self.pools.get(pool).filter(|_| self.grace.is_some()) else {
+            return HeardShare::default();
+        };
+        let mut share = HeardShare::default();
+        let hosts = pool.host_ids.iter().filter_map(|host_id| self.hosts.get(host_id));
+        for host in hosts.filter(|host| host.was_alive && !host.view.shut_down) {
+            share.expected += host.view.capacity();
+            share.heard += if self.is_heard(host) { host.view.capacity() } else { 0.0 };
+        }
+        share
+    }
+
+    /// Puts what is kept of a host where snapshots find it.
+    fn publish(&mut self, host_id: &HostId) {
+        let Some(host) = self.hosts.get(host_id) else { return };
+        let Some(pool) = self.pools.get_mut(&host.view.facts.pool) else { return };
+        if let Some(position) = pool.members.position(host_id) {
+            pool.views[position] = Arc::new(host.view.clone());
+            pool.dirty = true;
+        }
+    }
+}
+
+impl Pool {
+    fn new(record: PoolRecord) -> Self {
+        Self {
+            policy: Arc::new(record.policy.clone()),
+            record,
+            applying: false,
+            host_ids: Vec::new(),
+            members: Arc::default(),
+            views: Vec::new(),
+            replicas: Arc::default(),
+            sessions: SessionIndex::default(),
+            dirty: true,
+        }
+    }
+
+    fn view(&self, grace: Option<Grace>, heard: HeardShare, counts: (u32, u32)) -> PoolView {
+        PoolView {
+            name: self.record.name.clone(),
+            policy: self.policy.clone(),
+            version: self.record.version,
+            members: self.members.clone(),
+            hosts: self.views.clone(),
+            replicas: self.replicas.clone(),
+            sessions: self.sessions.clone(),
+            grace,
+            heard,
+            hosts_heard: counts.0,
+            hosts_registered: counts.1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+//! What state is a host in?
+//!
+//! One function. The list, the page, the metrics and every decision call it, so that no two views of a host differ. The
+//! first rule that holds gives the state; its order is the order of certainty: a host that is gone is gone, whatever it
+//! said before.
+//!
+//! Silence is not death at once: a lost stream changes nothing by itself, and after a start or a freeze of the
+//! coordinator hosts that it has not heard yet are UNKNOWN, not OFFLINE.
+
+use std::time::Duration;
+
+use usher_types::{BootTime, HostState, Policy, Readiness};
+
+use super::{CellWord, Grace, HostView};
+
+/// What a state is computed with.
+#[derive(Copy, Clone, Debug)]
+pub struct StateInput<'a> {
+    /// The host.
+    pub host: &'a HostView,
+    /// Its cell.
+    pub word: CellWord,
+    /// Users that the login in question adds to this host; lists use 1.
+    pub adds_users: u32,
+    /// The pool's settings.
+    pub policy: &'a Policy,
+    /// The grace that is running.
+    pub grace: Option<Grace>,
+    /// The instant of the decision.
+    pub now: BootTime,
+}
+
+/// The state of a host.
+pub fn state_of(input: &StateInput<'_>) -> HostState {
+    let host = input.host;
+    if host.shut_down {
+        return HostState::Offline;
+    }
+    let heard = heard_in_time(input);
+    if heard == Heard::Offline {
+        return HostState::Offline;
+    }
+    if let Some(reading) = &host.reading
+        && reading.readiness != Readiness::Ready
+    {
+        return HostState::NotReady;
+    }
+    if host.drain.is_some() {
+        return HostState::Restricted;
+    }
+    if heard == Heard::NotYet {
+        return HostState::Unknown;
+    }
+    if is_full(input) {
+        return HostState::MaxUsers;
+    }
+    if host.is_held_busy(input.policy, input.now) { HostState::Busy } else { HostState::Available }
+}
+
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Heard {
+    Yes,
+    NotYet,
+    Offline,
+}
+
+fn heard_in_time(input: &StateInput<'_>) -> Heard {
+    let host = input.host;
+    let in_grace = input.grace.filter(|grace| grace.holds(input.now));
+    let Some(reading) = &host.reading else {
+        return if host.connected || in_grace.is_some() { Heard::NotYet } else { Heard::Offline };
+    };
+    if in_grace.is_some_and(|grace| reading.measured_at < grace.began) {
+        return Heard::NotYet;
+    }
+    match host.offline_at() {
+        Some(at) if input.now > at => Heard::Offline,
+        _ => Heard::Yes,
+    }
+}
+
+/// Users, places and this login above the limit; users that are not known count as above it.
+fn is_full(input: &StateInput<'_>) -> bool {
+    let Some(limit) = input.host.max_users(input.policy).finite() else { return false };
+    let Some(users) = input.word.users() else { return true };
+    u64::from(users) + u64::from(input.word.pending_users()) + u64::from(input.adds_users) > u64::from(limit)
+}
+
+/// Why the host is in `state`, for people. Empty where the state says it all.
+pub fn state_reason(input: &StateInput<'_>, state: HostState) -> String {
+    let host = input.host;
+    match state {
+        HostState::Available => String::new(),
+        HostState::Offline if host.shut_down => "it said goodbye for a shutdown".to_owned(),
+        HostState::Offline => match &host.reading {
+            Some(reading) => format!("last report {} ago", seconds(input.now.since(reading.measured_at))),
+            None => "never heard, not connected".to_owned(),
+        },
+        HostState::NotReady => match host.reading.as_ref().map(|reading| &reading.readiness) {
+            Some(Readiness::NotReady(reason)) => reason.clone(),
+            _ => String::new(),
+        },
+        HostState::Restricted => {
+            host.drain.as_ref().map(|mark| drain_reason(&mark.drain)).unwrap_or_default()
+        }
+        HostState::Unknown if host.connected => "connected, not measured yet".to_owned(),
+        HostState::Unknown => "not heard since the coordinator started".to_owned(),
+        HostState::MaxUsers => full_reason(input),
+        HostState::Busy => busy_reason(input),
+    }
+}
+
+fn seconds(duration: Duration) -> String {
+    format!("{:.1} s", duration.as_secs_f64())
+}
+
+fn drain_reason(drain: &usher_types::Drain) -> String {
+    let by = if drain.author.is_empty() { String::new() } else { format!(" by {}", drain.author) };
+    let why = if drain.reason.is_empty() { String::new() } else { format!(": {}", drain.reason) };
+    format!("drained{by}{why}")
+}
+
+fn full_reason(input: &StateInput<'_>) -> String {
+    let limit = input.host.max_users(input.policy).finite().unwrap_or_default();
+    match input.word.users() {
+        None => format!("users_unknown, limit {limit}"),
+        Some(users) => format!("users {users} + {} pending, limit {limit}", input.word.pending_users()),
+    }
+}
+
+fn busy_reason(input: &StateInput<'_>) -> String {
+    let threshold = input.host.threshold_percent(input.policy);
+    match input.host.availability(input.now).index {
+        _ if threshold >= 100.0 => "threshold 100: hot standby".to_owned(),
+        Some(index) => format!("availability index {index:.1}, threshold {threshold}"),
+        None => String::new(),
+    }
+}

@@ -1,0 +1,67 @@
+//! What changes by itself: time passes.
+
+use usher_types::{BootTime, EndReason, HostId, HostState};
+
+use super::{Effect, FROZEN_AFTER, Farm, Grace, StateInput, state_of, state_reason};
+
+impl Farm {
+    /// Time has come to `now`; to be called each second. Announces hosts that changed their state, ends the places of
+    /// those that are gone, and begins a grace if the clock stood still.
+    pub fn tick(&mut self, now: BootTime) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        let gap = now.since(self.last_tick);
+        self.last_tick = now;
+        if gap > FROZEN_AFTER {
+            self.begin_grace(now);
+            effects.push(Effect::Thawed { after: gap });
+        }
+        if self.grace.is_some_and(|grace| !grace.holds(now)) {
+            self.grace = None;
+            self.pools.values_mut().for_each(|pool| pool.dirty = true);
+        }
+        let ids: Vec<HostId> = self.hosts.keys().cloned().collect();
+        for host_id in ids {
+            if let Some(effect) = self.announce(&host_id, now) {
+                effects.push(effect);
+            }
+        }
+        self.ledger.sweep(now);
+        effects
+    }
+
+    fn begin_grace(&mut self, now: BootTime) {
+        self.grace = Some(Grace { began: now });
+        for host in self.hosts.values_mut() {
+            host.was_alive = !matches!(host.last_state, HostState::Offline);
+        }
+        self.pools.values_mut().for_each(|pool| pool.dirty = true);
+    }
+
+    fn announce(&mut self, host_id: &HostId, now: BootTime) -> Option<Effect> {
+        let grace = self.grace;
+        let host = self.hosts.get_mut(host_id)?;
+        let pool = self.pools.get_mut(&host.view.facts.pool)?;
+        let input = StateInput {
+            host: &host.view,
+            word: host.cell.load(),
+            adds_users: 1,
+            policy: &pool.policy,
+            grace,
+            now,
+        };
+        let to = state_of(&input);
+        let from = host.last_state;
+        if to == from {
+            return None;
+        }
+        let reason = state_reason(&input, to);
+        host.last_state = to;
+        pool.dirty = true;
+        if to == HostState::Offline {
+            for grant in self.ledger.on_host(host_id) {
+                grant.end(EndReason::HostLost, now);
+            }
+        }
+        Some(Effect::StateChanged { host_id: host_id.clone(), from, to, reason })
+    }
+}

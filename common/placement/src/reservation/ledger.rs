@@ -1,0 +1,368 @@
+//! Every place that this coordinator knows, its own and those that hosts list from others.
+//!
+//! The ledger answers three questions: is this request a retry, does this user have a place already, and which places
+//! does a report confirm or end? It is written by placements (which add), outcomes (which end) and the farm task (which
+//! follows the hosts' lists) at the same time, without a lock. A place leaves its host's cell exactly once: whoever
+//! moves it from live to ended takes it out.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use usher_types::{
+    BootTime, DecisionId, EndReason, Endpoint, HostId, PendingPlace, PoolName, Token, UserKey,
+};
+
+use crate::farm::HostCell;
+
+/// How long an ended place is remembered, so that a retry of its request is known.
+const REMEMBER: Duration = Duration::from_secs(60);
+
+/// Where a place stands.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum GrantState {
+    /// The host is being asked; it counts already.
+    Asked,
+    /// Given.
+    Live,
+    /// Ended, and why.
+    Ended(EndReason),
+}
+
+const ASKED: u64 = 0;
+const LIVE: u64 = 1;
+const STATE_BITS: u64 = 0xff;
+const USERS_SHIFT: u32 = 8;
+
+fn code(reason: EndReason) -> u64 {
+    match reason {
+        EndReason::Session => 2,
+        EndReason::Cancelled => 3,
+        EndReason::Failed => 4,
+        EndReason::Expired => 5,
+        EndReason::HostLost => 6,
+        EndReason::Superseded => 7,
+    }
+}
+
+fn state(word: u64) -> GrantState {
+    match word & STATE_BITS {
+        ASKED => GrantState::Asked,
+        LIVE => GrantState::Live,
+        2 => GrantState::Ended(EndReason::Session),
+        3 => GrantState::Ended(EndReason::Cancelled),
+        4 => GrantState::Ended(EndReason::Failed),
+        5 => GrantState::Ended(EndReason::Expired),
+        6 => GrantState::Ended(EndReason::HostLost),
+        _ => GrantState::Ended(EndReason::Superseded),
+    }
+}
+
+/// One place.
+#[derive(Debug)]
+pub struct Grant {
+    /// Its name.
+    pub token: Token,
+    /// Tells a retry from a reuse of the id.
+    pub content_hash: u64,
+    /// The pool it was asked in.
+    pub pool: PoolName,
+    /// The host that owes it.
+    pub host_id: HostId,
+    /// That host's cell.
+    pub cell: Arc<HostCell>,
+    /// Where clients reach the host.
+    pub endpoints: Arc<[Endpoint]>,
+    /// Login name as the gateway spells it.
+    pub user: Option<String>,
+    /// The same as the pool compares it.
+    pub user_key: Option<UserKey>,
+    /// As asked, 1..=100.
+    pub cost: u32,
+    /// When this coordinator gave it, or first heard of it.
+    pub since: BootTime,
+    /// When its time to live has passed.
+    pub ends_at: BootTime,
+    /// The decision that gave it. Absent: another coordinator's.
+    pub decision_id: Option<DecisionId>,
+    attempt: AtomicU32,
+    /// State in the low byte, counted users above: they change together.
+    word: AtomicU64,
+    listed: AtomicBool,
+    connected: AtomicBool,
+    ended_at_us: AtomicU64,
+}
+
+/// What a place is made of.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "each field is the one of the same name in `Grant`")]
+pub struct GrantParts {
+    pub token: Token,
+    pub attempt: u32,
+    pub content_hash: u64,
+    pub pool: PoolName,
+    pub host_id: HostId,
+    pub cell: Arc<HostCell>,
+    pub endpoints: Arc<[Endpoint]>,
+    pub user: Option<String>,
+    pub user_key: Option<UserKey>,
+    pub cost: u32,
+    pub counted_users: u32,
+    pub since: BootTime,
+    pub ends_at: BootTime,
+    pub decision_id: Option<DecisionId>,
+}
+
+impl Grant {
+    /// A place that is already counted in its host's cell; `asked`: the host has not admitted it yet.
+    pub fn new(parts: GrantParts, asked: bool) -> Self {
+        let state = if asked { ASKED } else { LIVE };
+        Self {
+            token: parts.token,
+            content_hash: parts.content_hash,
+            pool: parts.pool,
+            host_id: parts.host_id,
+            cell: parts.cell,
+            endpoints: parts.endpoints,
+            user: parts.user,
+            user_key: parts.user_key,
+            cost: parts.cost,
+            since: parts.since,
+            ends_at: parts.ends_at,
+            decision_id: parts.decision_id,
+            attempt: AtomicU32::new(parts.attempt),
+            word: AtomicU64::new(u64::from(parts.counted_users) << USERS_SHIFT | state),
+            listed: AtomicBool::new(false),
+            connected: AtomicBool::new(false),
+            ended_at_us: AtomicU64::new(0),
+        }
+    }
+
+    /// Where it stands.
+    pub fn state(&self) -> GrantState {
+        state(self.word.load(Ordering::Acquire))
+    }
+
+    /// Whether it counts.
+    pub fn counts(&self) -> bool {
+        !matches!(self.state(), GrantState::Ended(_))
+    }
+
+    /// What it adds to the users of its host.
+    pub fn counted_users(&self) -> u32 {
+        u32::try_from(self.word.load(Ordering::Acquire) >> USERS_SHIFT).unwrap_or(u32::MAX)
+    }
+
+    /// The attempt under which it stands.
+    pub fn attempt(&self) -> u32 {
+        self.attempt.load(Ordering::Acquire)
+    }
+
+    /// A retry came under this attempt.
+    pub fn raise_attempt(&self, attempt: u32) {
+        self.attempt.fetch_max(attempt, Ordering::AcqRel);
+    }
+
+    /// The gateway said that the login connected.
+    pub fn set_connected(&self) {
+        self.connected.store(true, Ordering::Release);
+    }
+
+    /// Whether the gateway said so.
+    pub fn is_connected(&self) -> bool {
+        self.connected.load(Ordering::Acquire)
+    }
+
+    /// Whether its host has listed it.
+    pub fn is_listed(&self) -> bool {
+        self.listed.load(Ordering::Acquire)
+    }
+
+    /// Its host lists it.
+    pub(crate) fn set_listed(&self) {
+        self.listed.store(true, Ordering::Release);
+    }
+
+    /// The host admitted it. Whether it was still waiting for that.
+    pub fn admit(&self) -> bool {
+        self.step(|word| (word & STATE_BITS == ASKED).then_some(word | LIVE)).is_some()
+    }
+
+    /// Ends it and takes it out of its host's cell. Whether it still counted.
+    pub fn end(&self, reason: EndReason, now: BootTime) -> bool {
+        match self.take(reason, now) {
+            Some(users) => {
+                self.cell.release(users);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Ends it without touching the cell: the caller takes the returned users and one place out of it.
+    pub(crate) fn take(&self, reason: EndReason, now: BootTime) -> Option<u32> {
+        let before = self.step(|word| {
+            matches!(word & STATE_BITS, ASKED | LIVE).then_some(word & !STATE_BITS | code(reason))
+        })?;
+        self.ended_at_us.store(now.as_micros(), Ordering::Release);
+        u32::try_from(before >> USERS_SHIFT).ok()
+    }
+
+    /// Its host counts it as `users` users now. By how much that changes the cell.
+    pub(crate) fn recount(&self, users: u32) -> i64 {
+        let recounted = self.step(|word| {
+            matches!(word & STATE_BITS, ASKED | LIVE)
+                .then_some(u64::from(users) << USERS_SHIFT | word & STATE_BITS)
+        });
+        recounted.map_or(0, |before| i64::from(users) - i64::try_from(before >> USERS_SHIFT).unwrap_or(0))
+    }
+
+    /// The word before the step, if it was taken.
+    fn step(&self, next: impl Fn(u64) -> Option<u64>) -> Option<u64> {
+        self.word.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).ok()
+    }
+
+    /// When it ended. Absent: it counts.
+    pub fn ended_at(&self) -> Option<BootTime> {
+        (!self.counts()).then(|| BootTime::from_micros(self.ended_at_us.load(Ordering::Acquire)))
+    }
+
+    /// As it is told to its host at `now`.
+    pub fn to_place(&self, now: BootTime) -> Option<PendingPlace> {
+        Some(PendingPlace {
+            token: self.token.clone(),
+            attempt: self.attempt(),
+            content_hash: self.content_hash,
+            pool: self.pool.clone(),
+            endpoint: self.endpoints.first()?.clone(),
+            user: self.user.clone(),
+            cost: self.cost,
+            counted_users: self.counted_users(),
+            left: self.ends_at.since(now),
+            connected: self.is_connected(),
+            admitted: self.state() == GrantState::Live,
+        })
+    }
+}
+
+/// What is known of a request that comes.
+#[derive(Clone, Debug)]
+pub enum Retry {
+    /// Nothing: decide. Its attempt must be at least this: an earlier place of the same request ended under a lower one.
+    New {
+        /// The lowest attempt that hosts will not take for an echo of the ended one.
+        attempt: u32,
+    },
+    /// It has a place: answer it again.
+    Repeat(Arc<Grant>),
+    /// Its session came: answer the same host, without a place.
+    Arrived(Arc<Grant>),
+    /// Another request under the same id.
+    Reused,
+}
+
+/// All places.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    grants: papaya::HashMap<Token, Arc<Grant>>,
+    by_user: papaya::HashMap<(PoolName, UserKey), Arc<[Token]>>,
+    by_host: papaya::HashMap<HostId, Arc<OnHost>>,
+}
+
+/// The places of one host by token, those that ended in the last minute among them.
+type OnHost = papaya::HashMap<Token, Arc<Grant>>;
+
+impl Ledger {
+    /// No place yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The place of a token, live or ended.
+    pub fn get(&self, token: &Token) -> Option<Arc<Grant>> {
+        self.grants.pin().get(token).cloned()
+    }
+
+    /// Whether this request is a retry.
+    pub fn retry(&self, token: &Token, content_hash: u64, attempt: u32) -> Retry {
+        let Some(grant) = self.get(token) else { return Retry::New { attempt } };
+        if grant.content_hash != content_hash {
+            return Retry::Reused;
+        }
+        match grant.state() {
+            GrantState::Live | GrantState::Asked => {
+                grant.raise_attempt(attempt);
+                Retry::Repeat(grant)
+            }
+            GrantState::Ended(EndReason::Session) => Retry::Arrived(grant),
+            GrantState::Ended(_) => Retry::New { attempt: attempt.max(grant.attempt().saturating_add(1)) },
+        }
+    }
+
+    /// Adds a place. One that another one of the same token replaces must have been ended before.
+    pub fn insert(&self, grant: Arc<Grant>) {
+        if let Some(user) = &grant.user_key {
+            let key = (grant.pool.clone(), user.clone());
+            let token = grant.token.clone();
+            self.by_user.pin().update_or_insert_with(
+                key,
+                |tokens| {
+                    let known = tokens.iter().filter(|known| **known != token && self.counts(known));
+                    known.cloned().chain([token.clone()]).collect()
+                },
+                || Arc::from([token.clone()]),
+            );
+        }
+        let on_host = self.by_host.pin().get_or_insert_with(grant.host_id.clone(), Arc::default).clone();
+        on_host.pin().insert(grant.token.clone(), grant.clone());
+        self.grants.pin().insert(grant.token.clone(), grant);
+    }
+
+    fn counts(&self, token: &Token) -> bool {
+        self.grants.pin().get(token).is_some_and(|grant| grant.counts())
+    }
+
+    /// The live places of a user in a pool, oldest first.
+    pub fn of_user(&self, pool: &PoolName, user: &UserKey) -> Vec<Arc<Grant>> {
+        let tokens = self.by_user.pin().get(&(pool.clone(), user.clone())).cloned();
+        let live = |token: &Token| self.get(token).filter(|grant| grant.counts());
+        tokens.iter().flat_map(|tokens| tokens.iter()).filter_map(live).collect()
+    }
+
+    /// The live places on a host, in no order.
+    pub fn on_host(&self, host_id: &HostId) -> Vec<Arc<Grant>> {
+        let Some(on_host) = self.by_host.pin().get(host_id).cloned() else { return Vec::new() };
+        on_host.pin().values().filter(|grant| grant.counts()).cloned().collect()
+    }
+
+    /// Number of live places.
+    pub fn live(&self) -> usize {
+        self.grants.pin().values().filter(|grant| grant.counts()).count()
+    }
+
+    /// Forgets what ended long ago.
+    pub fn sweep(&self, now: BootTime) {
+        let pin = self.grants.pin();
+        let users = self.by_user.pin();
+        let old: Vec<Arc<Grant>> = pin
+            .values()
+            .filter(|grant| grant.ended_at().is_some_and(|ended| now.since(ended) > REMEMBER))
+            .cloned()
+            .collect();
+        for grant in old {
+            // Removed only if it is still this one: a new place of the same token may have come meanwhile.
+            let _ = pin.remove_if(&grant.token, |_, current| Arc::ptr_eq(current, &grant));
+            if let Some(on_host) = self.by_host.pin().get(&grant.host_id) {
+                let _ = on_host.pin().remove_if(&grant.token, |_, current| Arc::ptr_eq(current, &grant));
+            }
+            if let Some(user) = &grant.user_key {
+                let key = (grant.pool.clone(), user.clone());
+                let _ = users.remove_if(&key, |_, tokens| tokens.iter().all(|token| !self.counts(token)));
+            }
+        }
+    }
+}

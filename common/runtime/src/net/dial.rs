@@ -1,0 +1,303 @@
+//! How does a client reach a coordinator?
+//!
+//! A target is `host:port`, or with `http://` or `https://` in front. With certificate files the
+//! connection is mutual TLS; without them it is plain, and plain goes nowhere but to this machine: a
+//! password-like token or a user's name must not cross a wire in clear because of one missing setting.
+//!
+//! Each attempt builds its endpoint anew: files are read again, so a renewed certificate is used without
+//! a restart, and the name is resolved again, so a coordinator that moved is found. A dead peer is
+//! noticed by HTTP/2 pings, not by TCP, which can take hours.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tonic::transport::{Channel, Endpoint, Uri};
+
+use super::is_loopback;
+use crate::tls::{TlsError, TlsFiles};
+
+/// The port of a coordinator if a target names none.
+pub const DEFAULT_PORT: u16 = 7443;
+
+/// How long a client waits for what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// For TCP and again for the TLS handshake; [`connect`] allows twice that in all.
+    pub connect: Duration,
+    /// Between two HTTP/2 pings, also while nothing is sent. A peer that says "too many pings" wants a
+    /// longer one.
+    pub keepalive_interval: Duration,
+    /// For the answer to a ping; then the connection is dead.
+    pub keepalive_timeout: Duration,
+    /// For a whole call, absent for streams that stay open.
+    pub call: Option<Duration>,
+}
+
+impl Default for Timeouts {
+    /// A peer that lost its power is noticed after at most 15 s.
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(5),
+            keepalive_interval: Duration::from_secs(10),
+            keepalive_timeout: Duration::from_secs(5),
+            call: None,
+        }
+    }
+}
+
+/// Why a target cannot be used at all; trying again does not help until something is changed.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    /// It is not `host:port`.
+    #[error("{target:?} is not a coordinator address: {reason}")]
+    Malformed {
+        /// The target.
+        target: String,
+        /// Why.
+        reason: String,
+    },
+    /// It is elsewhere, and we have no TLS.
+    #[error(
+        "cannot connect to {target} without TLS: only loopback may be plain; set tls.cert, tls.key and tls.ca"
+    )]
+    PlainRefused {
+        /// The target.
+        target: String,
+    },
+    /// It says https, and we have no certificate to show.
+    #[error("cannot connect to {target}: https needs tls.cert, tls.key and tls.ca")]
+    NoCertificate {
+        /// The target.
+        target: String,
+    },
+    /// Our certificate files cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The TLS library refused what the files or the name gave it.
+    #[error("cannot set up TLS to {target}: {source}")]
+    Setup {
+        /// The target.
+        target: String,
+        /// Why.
+        source: tonic::transport::Error,
+    },
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The target cannot be used.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// Nobody answered in time.
+    #[error("cannot connect to {target}: no answer within {} s", limit.as_secs_f64())]
+    Silent {
+        /// The target.
+        target: String,
+        /// How long it was waited for.
+        limit: Duration,
+    },
+    /// The connection failed.
+    #[error("cannot connect to {target}: {reason}")]
+    Failed {
+        /// The target.
+        target: String,
+        /// The innermost causes.
+        reason: String,
+        /// The library's error.
+        source: tonic::transport::Error,
+    },
+}
+
+/// An endpoint for one attempt to reach `target`: `host:port`, `http://host:port`, `https://host:port`;
+/// without a port, 7443.
+///
+/// # Errors
+/// When the target has another form, is not on this machine and we have no TLS, or the files are bad.
+pub fn connect_channel(
+    target: &str,
+    tls: Option<&TlsFiles>,
+    timeouts: &Timeouts,
+) -> Result<Endpoint, TargetError> {
+    let parsed = parse(target)?;
+    let secure = parsed.secure.unwrap_or(tls.is_some());
+    if !secure && !parsed.is_here() {
+        return Err(TargetError::PlainRefused { target: target.to_owned() });
+    }
+    let scheme = if secure { "https" } else { "http" };
+    let malformed = |reason: String| TargetError::Malformed { target: target.to_owned(), reason };
+    let endpoint = Endpoint::from_shared(format!("{scheme}://{}:{}", parsed.host, parsed.port))
+        .map_err(|error| malformed(error.to_string()))?
+        .connect_timeout(timeouts.connect)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(timeouts.keepalive_interval)
+        .keep_alive_timeout(timeouts.keepalive_timeout)
+        .keep_alive_while_idle(true);
+    let endpoint = if let Some(limit) = timeouts.call { endpoint.timeout(limit) } else { endpoint };
+    if !secure {
+        return Ok(endpoint);
+    }
+    let files = tls.ok_or_else(|| TargetError::NoCertificate { target: target.to_owned() })?;
+    let config = files.client_channel_tls()?.timeout(timeouts.connect);
+    endpoint.tls_config(config).map_err(|source| TargetError::Setup { target: target.to_owned(), source })
+}
+
+/// One attempt to connect, name look-up and handshake included, in at most twice `timeouts.connect`.
+///
+/// # Errors
+/// When the target is unusable, silent or refuses.
+pub async fn connect(
+    target: &str,
+    tls: Option<&TlsFiles>,
+    timeouts: &Timeouts,
+) -> Result<Channel, ConnectError> {
+    let endpoint = connect_channel(target, tls, timeouts)?;
+    let limit = timeouts.connect.saturating_mul(2);
+    match tokio::time::timeout(limit, endpoint.connect()).await {
+        Ok(Ok(channel)) => Ok(channel),
+        Ok(Err(source)) => {
+            Err(ConnectError::Failed { target: target.to_owned(), reason: causes(&source), source })
+        }
+        Err(_elapsed) => Err(ConnectError::Silent { target: target.to_owned(), limit }),
+    }
+}
+
+/// The library's own text is only "transport error"; what helps is below it.
+fn causes(error: &dyn std::error::Error) -> String {
+    let chain = std::iter::successors(error.source(), |inner| inner.source());
+    let mut texts: Vec<String> = chain.map(ToString::to_string).collect();
+    texts.dedup();
+    if texts.is_empty() { error.to_string() } else { texts.join(": ") }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Target {
+    /// Absent: as the certificate files say.
+    secure: Option<bool>,
+    /// With brackets if it is IPv6.
+    host: String,
+    port: u16,
+}
+
+impl Target {
+    /// Whether it is this machine: `localhost`, or a loopback address. Other names may resolve anywhere.
+    fn is_here(&self) -> bool {
+        let bare = self.host.trim_start_matches('[').trim_end_matches(']');
+        self.host.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok_and(is_loopback)
+    }
+}
+
+fn parse(target: &str) -> Result<Target, TargetError> {
+    let malformed =
+        |reason: &str| TargetError::Malformed { target: target.to_owned(), reason: reason.to_owned() };
+    let (secure, rest) = match target.trim().split_once("://") {
+        None => (None, target.trim()),
+        Some(("http", rest)) => (Some(false), rest),
+        Some(("https", rest)) => (Some(true), rest),
+        Some(_) => return Err(malformed("only http:// and https:// are known")),
+    };
+    let authority = rest.strip_suffix('/').unwrap_or(rest);
+    if authority.is_empty() || authority.contains(['/', '@', '?', '#']) {
+        return Err(malformed("write host:port"));
+    }
+    if authority.contains('%') {
+        return Err(malformed("an address with a zone cannot be dialled, use a global address or a name"));
+    }
+    if !authority.starts_with('[') && authority.matches(':').count() > 1 {
+        return Err(malformed("ambiguous, write an IPv6 address in brackets: [::1]:7443"));
+    }
+    let uri: Uri = format!("http://{authority}").parse().map_err(|_invalid| malformed("write host:port"))?;
+    let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(|| malformed("no host"))?;
+    let port = match authority.strip_prefix(host).and_then(|rest| rest.strip_prefix(':')) {
+        None => DEFAULT_PORT,
+        Some(text) => match text.parse() {
+            Ok(port) if port > 0 => port,
+            _ => return Err(malformed("the port must be in 1..=65535")),
+        },
+    };
+    if let Some(inner) = host.strip_prefix('[')
+        && inner.trim_end_matches(']').parse::<std::net::Ipv6Addr>().is_err()
+    {
+        return Err(malformed("not an IPv6 address in brackets"));
+    }
+    Ok(Target { secure, host: host.to_owned(), port })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files() -> TlsFiles {
+        TlsFiles { cert: "/none/c".into(), key: "/none/k".into(), ca: "/none/a".into() }
+    }
+
+    fn uri(target: &str) -> Result<String, TargetError> {
+        connect_channel(target, None, &Timeouts::default()).map(|endpoint| endpoint.uri().to_string())
+    }
+
+    #[test]
+    fn plain_targets_on_this_machine_are_taken() {
+        for (target, expected) in [
+            ("127.0.0.1:7443", "http://127.0.0.1:7443/"),
+            ("127.0.0.1", "http://127.0.0.1:7443/"),
+            (" localhost:1 ", "http://localhost:1/"),
+            ("http://[::1]:8/", "http://[::1]:8/"),
+            ("[::1]", "http://[::1]:7443/"),
+        ] {
+            assert_eq!(uri(target).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn plain_to_anywhere_else_is_refused() {
+        for target in ["10.0.0.1:7443", "http://c1.example:7443", "c1", "[2001:db8::1]:7443"] {
+            let error = uri(target).unwrap_err();
+            assert!(matches!(error, TargetError::PlainRefused { .. }), "{target}: {error}");
+        }
+        let plain_in_spite_of_files = connect_channel("http://c1:1", Some(&files()), &Timeouts::default());
+        assert!(matches!(plain_in_spite_of_files, Err(TargetError::PlainRefused { .. })));
+    }
+
+    #[test]
+    fn a_target_of_another_form_is_refused_without_a_panic() {
+        for target in [
+            "",
+            ":",
+            ":7443",
+            "http://",
+            "ftp://localhost:1",
+            "localhost:0",
+            "localhost:65536",
+            "localhost:",
+            "localhost:x",
+            "user@localhost:1",
+            "localhost:1/path",
+            "fe80::1:7443",
+            "::1",
+            "[fe80::1%eth0]:7443",
+            "[::1:7443",
+            "[nonsense]:7443",
+            "local host:1",
+            "\u{0}",
+        ] {
+            let error = uri(target).unwrap_err();
+            assert!(matches!(error, TargetError::Malformed { .. }), "{target:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn https_needs_files_and_bad_files_are_named() {
+        assert!(matches!(uri("https://c1:1"), Err(TargetError::NoCertificate { .. })));
+        let error = connect_channel("c1:1", Some(&files()), &Timeouts::default()).unwrap_err();
+        assert!(error.to_string().contains("cannot read /none/c"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_refused_connection_says_so() {
+        let listener = super::super::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        drop(listener);
+        let error = connect(&addr.to_string(), None, &Timeouts::default()).await.unwrap_err().to_string();
+        assert!(error.contains(&addr.to_string()) && error.contains("refused"), "{error}");
+    }
+}

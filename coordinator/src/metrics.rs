@@ -1,0 +1,422 @@
+//! What does an operator read off `/metrics`, and conclude?
+//!
+//! Every series says in its help text what one unit counts and what it means when it moves. Labels are bounded: pools
+//! that hosts have registered in, states, reasons and field names that our own code spells; never a host, a user, a
+//! gateway or anything else that a caller writes. What the farm can tell at any moment (hosts by state, live places) is
+//! asked for when somebody looks, so it cannot drift from the truth as counted-up gauges do.
+
+mod farm;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use prometheus_client::{
+    encoding::{EncodeLabelSet, prometheus_text},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram, info::Info},
+    registry::Registry,
+};
+use usher_types::PoolName;
+
+use self::farm::Farm;
+pub use self::farm::FarmFigures;
+
+/// Media type of what [`Metrics::encode`] gives.
+pub const CONTENT_TYPE: &str = prometheus_text::CONTENT_TYPE;
+
+/// Label value of a call that named no pool that we know: callers must not be able to make series.
+const NO_POOL: &str = "";
+
+/// What a host said when it was asked for its consent.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum ConsentAnswer {
+    /// It gave the place.
+    Admitted,
+    /// It did not.
+    Refused,
+    /// It did not answer in time.
+    Silent,
+}
+
+impl ConsentAnswer {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Admitted => "admitted",
+            Self::Refused => "refused",
+            Self::Silent => "silent",
+        }
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct PoolReason {
+    pool: String,
+    reason: &'static str,
+}
+
+macro_rules! one_label {
+    ($name:ident, $label:ident) => {
+        #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+        struct $name {
+            $label: &'static str,
+        }
+    };
+}
+one_label!(ByCause, cause);
+one_label!(ByAnswer, answer);
+one_label!(ByKind, kind);
+one_label!(ByField, field);
+
+/// Every series of a coordinator. Clones share them.
+#[derive(Clone)]
+pub struct Metrics {
+    series: Arc<Series>,
+}
+
+struct Series {
+    registry: Registry,
+    farm: Farm,
+    placements: Family<PoolReason, Counter>,
+    place_seconds: Histogram,
+    failovers: Family<ByCause, Counter>,
+    consents: Family<ByAnswer, Counter>,
+    reports: Family<ByKind, Counter>,
+    values_rejected: Family<ByField, Counter>,
+    streams_open: Gauge,
+    queue_drops: Family<ByKind, Counter>,
+    store_commit_seconds: Histogram,
+    store_commit_failures: Counter,
+    store_rows_quarantined: Counter,
+    calls_shed: Counter,
+    calls_denied: Counter,
+    deadlines_exceeded: Counter,
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+impl Metrics {
+    /// A fresh set. `version` and `commit` are those of the build.
+    pub fn new(version: &'static str, commit: &'static str) -> Self {
+        let mut all = Registry::default();
+        all.register(
+            "usher_coordinator",
+            "Always 1; its labels say which build runs. Two values in one farm mean an upgrade under way",
+            Info::new([("version", version), ("commit", commit)]),
+        );
+        let registry = all.sub_registry_with_prefix("usher_coordinator");
+        let farm = Farm::default();
+        registry.register_collector(Box::new(farm.clone()));
+        let mut series = Series {
+            registry: Registry::default(),
+            farm,
+            placements: Family::default(),
+            place_seconds: Histogram::new(PLACE_BUCKETS),
+            failovers: Family::default(),
+            consents: Family::default(),
+            reports: Family::default(),
+            values_rejected: Family::default(),
+            streams_open: Gauge::default(),
+            queue_drops: Family::default(),
+            store_commit_seconds: Histogram::new(COMMIT_BUCKETS),
+            store_commit_failures: Counter::default(),
+            store_rows_quarantined: Counter::default(),
+            calls_shed: Counter::default(),
+            calls_denied: Counter::default(),
+            deadlines_exceeded: Counter::default(),
+        };
+        register_farm(registry, &series);
+        register_machinery(registry, &series);
+        series.registry = all;
+        Self { series: Arc::new(series) }
+    }
+
+    /// Where the farm's figures come from; asked at each scrape, from any thread. The first one stays.
+    pub fn set_farm(&self, figures: impl Fn() -> FarmFigures + Send + Sync + 'static) {
+        // Set twice only by a bug of ours, and harmless: both would tell of the same farm.
+        let _ = self.series.farm.source.set(Box::new(figures));
+    }
+
+    /// A Place or Failover was answered. `pool`: absent if we have none of that name. `reason`: of the choice
+    /// (`LOWEST_LOAD`) or of the refusal (`MAX_USERS`), in the spelling of the wire.
+    pub fn place_answered(&self, pool: Option<&PoolName>, reason: &'static str, took: Duration) {
+        let pool = pool.map_or(NO_POOL, PoolName::as_str).to_owned();
+        self.series.placements.get_or_create(&PoolReason { pool, reason }).inc();
+        self.series.place_seconds.observe(took.as_secs_f64());
+    }
+
+    /// A gateway called Failover. `cause`: `busy`, `unreachable`, `refused`, `auth`, `other`.
+    pub fn failover_asked(&self, cause: &'static str) {
+        self.series.failovers.get_or_create(&ByCause { cause }).inc();
+    }
+
+    /// A host was asked for its consent.
+    pub fn consent_answered(&self, answer: ConsentAnswer) {
+        self.series.consents.get_or_create(&ByAnswer { answer: answer.as_str() }).inc();
+    }
+
+    /// An agent's message was taken. `kind`: as in the wire's oneof, `load`.
+    pub fn report_taken(&self, kind: &'static str) {
+        self.series.reports.get_or_create(&ByKind { kind }).inc();
+    }
+
+    /// A value of an agent's message was dropped. `field`: as our code spells it, never the sender's text.
+    pub fn value_rejected(&self, field: &'static str) {
+        self.series.values_rejected.get_or_create(&ByField { field }).inc();
+    }
+
+    /// An agent's message was dropped since a queue was full.
+    pub fn report_dropped(&self, kind: &'static str) {
+        self.series.queue_drops.get_or_create(&ByKind { kind }).inc();
+    }
+
+    /// An agent's stream is open until the answer is dropped.
+    pub fn stream_opened(&self) -> OpenStream {
+        self.series.streams_open.inc();
+        OpenStream { metrics: self.clone() }
+    }
+
+    /// A commit of the store ended.
+    pub fn store_committed(&self, took: Duration, succeeded: bool) {
+        self.series.store_commit_seconds.observe(took.as_secs_f64());
+        if !succeeded {
+            self.series.store_commit_failures.inc();
+        }
+    }
+
+    /// A row of the store could not be read and was moved aside.
+    pub fn store_row_quarantined(&self) {
+        self.series.store_rows_quarantined.inc();
+    }
+
+    /// A call was refused because too many were under way.
+    pub fn call_shed(&self) {
+        self.series.calls_shed.inc();
+    }
+
+    /// A call was refused for want of a role or an identity.
+    pub fn call_denied(&self) {
+        self.series.calls_denied.inc();
+    }
+
+    /// A call was cut off at its deadline.
+    pub fn deadline_exceeded(&self) {
+        self.series.deadlines_exceeded.inc();
+    }
+
+    /// Everything, in the text form of Prometheus ([`CONTENT_TYPE`]).
+    pub fn encode(&self) -> String {
+        let mut text = String::with_capacity(8 * 1024);
+        // Writing to a string fails only if a formatter of ours does.
+        if let Err(error) = prometheus_text::encode(&mut text, &self.series.registry) {
+            tracing::error!(%error, "failed to encode the metrics");
+        }
+        text
+    }
+}
+
+/// Counts as one open stream while it lives.
+#[derive(Debug)]
+#[must_use = "the stream counts as closed once this is dropped"]
+pub struct OpenStream {
+    metrics: Metrics,
+}
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        self.metrics.series.streams_open.dec();
+    }
+}
+
+/// What happens to logins and to agents' messages.
+fn register_farm(registry: &mut Registry, series: &Series) {
+    registry.register(
+        "placements",
+        "Place and Failover calls answered, by the reason of the choice or of the refusal. \
+         MAX_USERS growing: the pool is full; ALL_OFFLINE or STALE: look at the hosts' streams",
+        series.placements.clone(),
+    );
+    registry.register(
+        "place_duration_seconds",
+        "Time from a Place or Failover call to its answer, consent of the host included. \
+         Without consents it stays far below a millisecond",
+        series.place_seconds.clone(),
+    );
+    registry.register(
+        "failovers",
+        "Failover calls, by what the gateway says went wrong. \
+         unreachable or refused growing: hosts look well to us and not to their clients",
+        series.failovers.clone(),
+    );
+    registry.register(
+        "consents",
+        "Answers of hosts that were asked for their consent to a place. \
+         silent growing: agents are slow or cut off, and placements take up to a second",
+        series.consents.clone(),
+    );
+    registry.register(
+        "reports",
+        "Messages taken from agents, by kind. load should grow by hosts / report interval each second",
+        series.reports.clone(),
+    );
+    registry.register(
+        "report_values_rejected",
+        "Values in agents' messages that could not be true and were dropped, by field. \
+         Growing: a broken sensor, or an agent of another version",
+        series.values_rejected.clone(),
+    );
+    registry.register(
+        "report_queue_drops",
+        "Agents' messages dropped because the farm task was behind, by kind. \
+         Growing: the coordinator has too little CPU for this many hosts",
+        series.queue_drops.clone(),
+    );
+}
+
+/// What happens to streams, the store and calls as such.
+fn register_machinery(registry: &mut Registry, series: &Series) {
+    registry.register(
+        "streams_open",
+        "Agents' streams open now. Below the number of hosts that are up: agents cannot reach this coordinator",
+        series.streams_open.clone(),
+    );
+    registry.register(
+        "store_commit_duration_seconds",
+        "Time of one durable commit of the store, failed ones included. Above 0.1: the disk is slow or shared",
+        series.store_commit_seconds.clone(),
+    );
+    registry.register(
+        "store_commit_failures",
+        "Commits of the store that the disk refused; what they held is not on disk. Any growth: \
+         the disk is full or broken, and pool settings or drains may be lost at a restart",
+        series.store_commit_failures.clone(),
+    );
+    registry.register(
+        "store_rows_quarantined",
+        "Rows of the store that could not be read at the start and were moved aside. \
+         Not 0: the file was damaged; check pools and drains",
+        series.store_rows_quarantined.clone(),
+    );
+    registry.register(
+        "calls_shed",
+        "Calls refused because limits.max_concurrent_calls were under way. Growing: too little CPU, or a \
+         gateway that calls in a loop",
+        series.calls_shed.clone(),
+    );
+    registry.register(
+        "calls_denied",
+        "Calls refused with PERMISSION_DENIED, or for a bad usher-gateway name. Growing: a certificate with the wrong role or \
+         farm is in use, or somebody is trying",
+        series.calls_denied.clone(),
+    );
+    registry.register(
+        "deadlines_exceeded",
+        "Calls cut off at their deadline; they granted nothing. Growing: clients wait too briefly, or the \
+         coordinator is overloaded",
+        series.deadlines_exceeded.clone(),
+    );
+}
+
+/// From what a placement without consents takes to beyond the second that consents may take, in seconds.
+const PLACE_BUCKETS: [f64; 12] = [2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 5e-3, 0.02, 0.1, 0.25, 0.5, 1.0];
+/// From a good SSD to a disk that stalls, in seconds.
+const COMMIT_BUCKETS: [f64; 10] = [1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0, 10.0];
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, sync::atomic::AtomicU64};
+
+    use usher_types::HostState;
+
+    use super::*;
+
+    fn metrics() -> Metrics {
+        Metrics::new("1.2.3", "abcdef")
+    }
+
+    #[track_caller]
+    fn assert_line(text: &str, line: &str) {
+        assert!(text.lines().any(|found| found == line), "no line {line:?} in\n{text}");
+    }
+
+    #[test]
+    fn a_fresh_coordinator_shows_its_build_and_zeros() {
+        let text = metrics().encode();
+        assert_line(&text, "usher_coordinator_info{version=\"1.2.3\",commit=\"abcdef\"} 1");
+        assert_line(&text, "usher_coordinator_streams_open 0");
+        assert_line(&text, "usher_coordinator_calls_shed_total 0");
+        assert!(!text.contains("usher_coordinator_hosts"), "no farm is known yet");
+    }
+
+    #[test]
+    fn what_happened_is_counted_by_reason() {
+        let metrics = metrics();
+        let pool = PoolName::new("desk").unwrap();
+        metrics.place_answered(Some(&pool), "LOWEST_LOAD", Duration::from_micros(30));
+        metrics.place_answered(Some(&pool), "LOWEST_LOAD", Duration::from_micros(30));
+        metrics.place_answered(None, "UNKNOWN_POOL", Duration::from_micros(10));
+        metrics.failover_asked("busy");
+        metrics.consent_answered(ConsentAnswer::Silent);
+        metrics.value_rejected("cpu_percent");
+        metrics.store_committed(Duration::from_millis(2), false);
+        let text = metrics.encode();
+        for line in [
+            "usher_coordinator_placements_total{pool=\"desk\",reason=\"LOWEST_LOAD\"} 2",
+            "usher_coordinator_placements_total{pool=\"\",reason=\"UNKNOWN_POOL\"} 1",
+            "usher_coordinator_place_duration_seconds_count 3",
+            "usher_coordinator_failovers_total{cause=\"busy\"} 1",
+            "usher_coordinator_consents_total{answer=\"silent\"} 1",
+            "usher_coordinator_report_values_rejected_total{field=\"cpu_percent\"} 1",
+            "usher_coordinator_store_commit_failures_total 1",
+        ] {
+            assert_line(&text, line);
+        }
+    }
+
+    #[test]
+    fn a_stream_counts_while_it_is_open() {
+        let metrics = metrics();
+        let stream = metrics.stream_opened();
+        assert_line(&metrics.encode(), "usher_coordinator_streams_open 1");
+        drop(stream);
+        assert_line(&metrics.encode(), "usher_coordinator_streams_open 0");
+    }
+
+    #[test]
+    fn the_farm_is_asked_at_every_scrape() {
+        let metrics = metrics();
+        let asked = Arc::new(AtomicU64::new(0));
+        let counter = asked.clone();
+        metrics.set_farm(move || {
+            let reservations = counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let key = (PoolName::new("desk").unwrap(), HostState::Available);
+            FarmFigures { hosts: BTreeMap::from([(key, 3)]), reservations, decisions: 7 }
+        });
+        metrics.encode();
+        let text = metrics.encode();
+        assert_line(&text, "usher_coordinator_hosts{pool=\"desk\",state=\"AVAILABLE\"} 3");
+        assert_line(&text, "usher_coordinator_reservations 1");
+        assert_line(&text, "usher_coordinator_decisions_kept 7");
+    }
+
+    #[test]
+    fn every_series_says_what_it_counts() {
+        let metrics = metrics();
+        metrics.set_farm(FarmFigures::default);
+        metrics.place_answered(None, "STALE", Duration::ZERO);
+        metrics.failover_asked("busy");
+        metrics.consent_answered(ConsentAnswer::Admitted);
+        metrics.consent_answered(ConsentAnswer::Refused);
+        metrics.report_taken("load");
+        metrics.report_dropped("load");
+        metrics.value_rejected("cpu_percent");
+        let text = metrics.encode();
+        let helps = text.lines().filter(|line| line.starts_with("# HELP")).count();
+        let types = text.lines().filter(|line| line.starts_with("# TYPE")).count();
+        assert_eq!((helps, types), (18, 18), "{text}");
+        for line in text.lines().filter(|line| line.starts_with("# HELP")) {
+            assert!(line.split_whitespace().count() > 8 && !line.contains(".."), "{line}");
+        }
+    }
+}

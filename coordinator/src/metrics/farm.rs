@@ -1,0 +1,80 @@
+//! What the farm can tell at any moment, asked for when somebody looks.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, OnceLock},
+};
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
+    metrics::{MetricType, gauge::ConstGauge},
+};
+use usher_types::{HostState, PoolName};
+
+/// What the farm looks like at one moment.
+#[derive(Clone, Default, Debug, PartialEq, Eq)]
+pub struct FarmFigures {
+    /// Registered hosts by pool and state. States without a host may be left out.
+    pub hosts: BTreeMap<(PoolName, HostState), u64>,
+    /// Places given out and neither seen as sessions nor ended.
+    pub reservations: u64,
+    /// Decisions that `Explain` can still answer.
+    pub decisions: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct PoolState {
+    pool: String,
+    state: &'static str,
+}
+
+pub(super) type FigureSource = Box<dyn Fn() -> FarmFigures + Send + Sync>;
+
+/// Asks the farm for its figures when somebody looks.
+#[derive(Clone, Default)]
+pub(super) struct Farm {
+    pub(super) source: Arc<OnceLock<FigureSource>>,
+}
+
+impl fmt::Debug for Farm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Farm").finish_non_exhaustive()
+    }
+}
+
+impl Collector for Farm {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let Some(source) = self.source.get() else { return Ok(()) };
+        let figures = source();
+        let mut family = encoder.encode_descriptor(
+            "hosts",
+            "Registered hosts by pool and state. OFFLINE or UNKNOWN growing: hosts or their agents are down.",
+            None,
+            MetricType::Gauge,
+        )?;
+        for ((pool, state), hosts) in &figures.hosts {
+            let labels = PoolState { pool: pool.as_str().to_owned(), state: state.as_str() };
+            gauge(*hosts).encode(family.encode_family(&labels)?)?;
+        }
+        let reservations = encoder.encode_descriptor(
+            "reservations",
+            "Places given out and neither seen as sessions nor ended. Growing without logins: logins fail on the way.",
+            None,
+            MetricType::Gauge,
+        )?;
+        gauge(figures.reservations).encode(reservations)?;
+        let decisions = encoder.encode_descriptor(
+            "decisions_kept",
+            "Decisions that Explain can still answer. Far below the calls of the last 10 minutes: the history is cut.",
+            None,
+            MetricType::Gauge,
+        )?;
+        gauge(figures.decisions).encode(decisions)
+    }
+}
+
+fn gauge(value: u64) -> ConstGauge {
+    ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX))
+}

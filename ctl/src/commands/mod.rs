@@ -1,0 +1,68 @@
+//! What does each command ask, and how is the answer shown?
+//!
+//! Each file holds a command's arguments, the one call that it makes, and a pure function from the answer to text.
+
+pub(crate) mod calc;
+pub(crate) mod drain;
+pub(crate) mod explain;
+pub(crate) mod failover;
+pub(crate) mod hosts;
+pub(crate) mod manual;
+pub(crate) mod outcome;
+pub(crate) mod place;
+pub(crate) mod pool;
+pub(crate) mod replicas;
+
+use crate::cli::{Command, Globals};
+use crate::connect::Coordinators;
+use crate::failure::Failure;
+use crate::quickstart;
+
+/// What every command works with.
+#[derive(Debug)]
+pub(crate) struct Context {
+    globals: Globals,
+}
+
+impl Context {
+    /// For these options.
+    pub(crate) const fn new(globals: Globals) -> Self {
+        Self { globals }
+    }
+
+    /// Whether the answer is for a script.
+    pub(crate) const fn json(&self) -> bool {
+        self.globals.json
+    }
+
+    /// Whom to ask. Only commands that ask read the configuration: `calc` works with a broken one.
+    ///
+    /// # Errors
+    /// If the configuration cannot be used.
+    pub(crate) fn coordinators(&self) -> Result<Coordinators, Failure> {
+        Coordinators::from_options(&self.globals)
+    }
+
+    /// Does what was typed.
+    ///
+    /// # Errors
+    /// Whatever made it fail.
+    pub(crate) async fn run(&self, command: Command) -> Result<(), Failure> {
+        match command {
+            Command::Quickstart(arguments) => quickstart::run(self, arguments).await,
+            Command::Hosts(arguments) => hosts::list(self, arguments).await,
+            Command::Host(command) => hosts::show(self, command).await,
+            Command::Replicas(arguments) => replicas::run(self, arguments).await,
+            Command::Place(arguments) => place::run(self, arguments).await,
+            Command::Failover(arguments) => failover::run(self, arguments).await,
+            Command::Outcome(arguments) => outcome::run(self, arguments).await,
+            Command::Explain(arguments) => explain::run(self, arguments).await,
+            Command::Drain(arguments) => drain::drain(self, arguments).await,
+            Command::Undrain(arguments) => drain::undrain(self, arguments).await,
+            Command::Pool(command) => pool::run(self, command).await,
+            Command::Calc(command) => calc::run(self, &command),
+            Command::Completions(arguments) => manual::completions(&arguments),
+            Command::Man(arguments) => manual::pages(&arguments),
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! What went wrong, for a person, for a script, and as an exit code?
+//!
+//! | code | means |
+//! |---|---|
+//! | 0 | done |
+//! | 1 | a coordinator answered, and the answer was no |
+//! | 2 | wrong use: found before anybody was asked |
+//! | 3 | nobody answered |
+//! | 4 | a check failed |
+//!
+//! The difference between 1 and 3 matters to scripts: after a no, asking again is useless until something changes;
+//! after silence, it may help, and what was asked for may have happened.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use serde::Serialize;
+use tonic::{Code, Status};
+use usher_proto::error::{error_info, reason, retry_after};
+
+use crate::output::text::{clean, duration};
+
+/// Why a command did not do what it was asked for.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// A coordinator said no.
+    Refused(Box<Refusal>),
+    /// The command line, a file or an environment variable is wrong.
+    Usage(String),
+    /// No coordinator answered: each with what happened there.
+    NoAnswer(Vec<Silence>),
+    /// Something that was to be so is not so.
+    Check(String),
+    /// Anything else: a file that cannot be written, a process that cannot be started.
+    Broken(anyhow::Error),
+}
+
+/// A no, with its typed reason.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Refusal {
+    /// What was asked for: `placing in pool desk`.
+    pub(crate) operation: String,
+    /// gRPC code.
+    pub(crate) code: Code,
+    /// Typed reason; empty if the answer carries none.
+    pub(crate) reason: String,
+    /// For people.
+    pub(crate) message: String,
+    /// What the answer says of each host, or of each field.
+    pub(crate) metadata: BTreeMap<String, String>,
+    /// When asking again makes sense.
+    pub(crate) retry_after: Option<Duration>,
+}
+
+/// A coordinator that did not answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Silence {
+    /// `host:port`
+    pub(crate) coordinator: String,
+    /// What happened instead.
+    pub(crate) cause: String,
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Broken(error)
+    }
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    error: ErrorDocument<'a>,
+}
+
+#[derive(Serialize)]
+struct ErrorDocument<'a> {
+    code: &'static str,
+    reason: &'a str,
+    message: String,
+    metadata: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_s: Option<f64>,
+}
+
+impl Failure {
+    /// A wrong use.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::Usage(message.into())
+    }
+
+    /// The exit code of the program.
+    pub(crate) const fn exit_code(&self) -> u8 {
+        match self {
+            Self::Refused(_) | Self::Broken(_) => 1,
+            Self::Usage(_) => 2,
+            Self::NoAnswer(_) => 3,
+            Self::Check(_) => 4,
+        }
+    }
+
+    /// Several lines for stderr.
+    pub(crate) fn for_people(&self) -> String {
+        match self {
+            Self::Refused(refusal) => refusal.for_people(),
+            Self::Usage(message) | Self::Check(message) => format!("error: {message}"),
+            Self::Broken(error) => format!("error: {}", clean(&format!("{error:#}"))),
+            Self::NoAnswer(silences) => {
+                let mut text = "error: no coordinator answered".to_owned();
+                for silence in silences {
+                    let _ = write!(text, "\n  {}: {}", clean(&silence.coordinator), clean(&silence.cause));
+                }
+                text += "\nhint: --coordinator HOST:PORT or USHER_COORDINATORS says where to ask";
+                text
+            }
+        }
+    }
+
+    /// The document for stdout.
+    pub(crate) fn for_scripts(&self) -> impl Serialize + '_ {
+        let plain = |code, reason, message: &str| ErrorDocument {
+            code,
+            reason,
+            message: message.to_owned(),
+            metadata: BTreeMap::new(),
+            retry_after_s: None,
+        };
+        let error = match self {
+            Self::Refused(refusal) => ErrorDocument {
+                metadata: refusal.metadata.clone(),
+                retry_after_s: refusal.retry_after.map(|after| after.as_secs_f64()),
+                ..plain(code_name(refusal.code), &refusal.reason, &refusal.message)
+            },
+            Self::Usage(message) => plain("INVALID_ARGUMENT", "USAGE", message),
+            Self::Check(message) => plain("FAILED_PRECONDITION", "CHECK_FAILED", message),
+            Self::Broken(error) => plain("INTERNAL", "FAILED", &format!("{error:#}")),
+            Self::NoAnswer(silences) => ErrorDocument {
+                metadata: silences.iter().map(|s| (s.coordinator.clone(), s.cause.clone())).collect(),
+                ..plain("UNAVAILABLE", "NO_ANSWER", "no coordinator answered")
+            },
+        };
+        Document { error }
+    }
+}
+
+impl Refusal {
+    /// The no in an answer. `None` if the status was not made by a coordinator but by the way there: nobody answered.
+    pub(crate) fn of(operation: &str, status: &Status) -> Option<Self> {
+        let info = error_info(status);
+        let is_silence = std::error::Error::source(status).is_some()
+            || matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled);
+        if info.is_none() && is_silence {
+            return None;
+        }
+        let (reason, metadata) =
+            info.map_or_else(Default::default, |info| (info.reason, info.metadata.into_iter().collect()));
+        Some(Self {
+            operation: operation.to_owned(),
+            code: status.code(),
+            reason,
+            message: status.message().to_owned(),
+            metadata,
+            retry_after: retry_after(status),
+        })
+    }
+
+    fn for_people(&self) -> String {
+        let reason = if self.reason.is_empty() { code_name(self.code) } else { &self.reason };
+        let mut text = format!("error: {} was refused: {}", clean(&self.operation), clean(reason));
+        if !self.message.is_empty() {
+            let _ = write!(text, "\n  {}", clean(&self.message));
+        }
+        for (name, value) in &self.metadata {
+            let _ = write!(text, "\n  {}: {}", clean(name), clean(value));
+        }
+        if let Some(after) = self.retry_after {
+            let _ = write!(text, "\ntry again after {}", duration(after));
+        }
+        if let Some(hint) = hint(&self.reason) {
+            let _ = write!(text, "\nhint: {hint}");
+        }
+        text
+    }
+}
+
+/// What a person can do about it.
+fn hint(reason: &str) -> Option<&'static str> {
+    Some(match reason {
+        reason::UNKNOWN_POOL => "`usherctl pool list` shows the pools",
+        reason::UNKNOWN_RESOURCE => "`usherctl replicas` shows which host holds what",
+        reason::MAX_USERS | reason::MAX_PENDING | reason::NO_CONSENT => {
+            "`usherctl hosts` shows the users of each host, `usherctl host show HOST` its limit"
+        }
+        reason::ALL_OFFLINE => "`usherctl hosts` shows since when each host is silent",
+        reason::ALL_RESTRICTED => "`usherctl undrain HOST` lets a drained host take sessions again",
+        reason::STALE => "the coordinator has just started and waits for its hosts",
+        reason::OUT_OF_SERVICE => "`usherctl replicas --resource ID` lists the other replicas",
+        reason::REQUEST_ID_REUSED => "a new login needs a new --request-id",
+        reason::POLICY_VERSION => {
+            "somebody else changed the pool; `usherctl pool show POOL` shows what is in force"
+        }
+        reason::NOT_AUTHORIZED | reason::IDENTITY_MISMATCH => "the role stands in the client's certificate",
+        reason::RETENTION => "`usherctl place --dry-run` decides anew, and that can be explained",
+        _ => return None,
+    })
+}
+
+/// The name of a gRPC code, as in its specification.
+const fn code_name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use usher_proto::error;
+
+    use super::*;
+
+    fn full() -> Status {
+        let hosts = HashMap::from([("app1".to_owned(), "MAXUSERS: 50 of 50\u{7}".to_owned())]);
+        let after = Some(Duration::from_secs(2));
+        error::status(Code::ResourceExhausted, reason::MAX_USERS, "every candidate is full", hosts, after)
+    }
+
+    fn refused(status: &Status) -> Failure {
+        Failure::Refused(Box::new(Refusal::of("placing in pool desk", status).unwrap()))
+    }
+
+    #[test]
+    fn a_refusal_tells_people_the_reason_each_host_and_what_to_do() {
+        let text = refused(&full()).for_people();
+        assert_eq!(
+            text,
+            "error: placing in pool desk was refused: MAX_USERS\n  every candidate is full\n  app1: MAXUSERS: 50 of \
+             50\\u{7}\ntry again after 2.0s\nhint: `usherctl hosts` shows the users of each host, `usherctl host show HOST` its limit"
+        );
+    }
+
+    #[test]
+    fn a_refusal_tells_scripts_the_same_in_fields() {
+        let document = serde_json::to_value(refused(&full()).for_scripts()).unwrap();
+        assert_eq!(
+            document,
+            serde_json::json!({"error": {
+                "code": "RESOURCE_EXHAUSTED", "reason": "MAX_USERS", "message": "every candidate is full",
+                "metadata": {"app1": "MAXUSERS: 50 of 50\u{7}"}, "retry_after_s": 2.0,
+            }})
+        );
+    }
+
+    #[test]
+    fn an_answer_without_details_is_still_a_refusal_by_its_code() {
+        let text = refused(&Status::permission_denied("role gateway may not drain")).for_people();
+        assert!(text.starts_with("error: placing in pool desk was refused: PERMISSION_DENIED"), "{text}");
+    }
+
+    #[test]
+    fn a_status_made_by_the_way_there_is_silence_but_a_typed_unavailable_is_an_answer() {
+        assert!(Refusal::of("x", &Status::unavailable("tcp connect error")).is_none());
+        assert!(Refusal::of("x", &Status::cancelled("Timeout expired")).is_none());
+        let stale = error::status(Code::Unavailable, reason::STALE, "waiting", HashMap::new(), None);
+        assert_eq!(Refusal::of("x", &stale).unwrap().reason, "STALE");
+    }
+
+    #[test]
+    fn exit_codes_tell_a_no_from_wrong_use_silence_and_a_failed_check() {
+        assert_eq!(refused(&full()).exit_code(), 1);
+        assert_eq!(Failure::usage("x").exit_code(), 2);
+        let silence = Silence { coordinator: "127.0.0.1:7443".into(), cause: "connection refused".into() };
+        let nobody = Failure::NoAnswer(vec![silence]);
+        assert_eq!(nobody.exit_code(), 3);
+        assert!(nobody.for_people().contains("127.0.0.1:7443: connection refused"));
+        assert_eq!(Failure::Check("x".into()).exit_code(), 4);
+    }
+}

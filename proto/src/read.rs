@@ -1,0 +1,23 @@
+//! What does a message of the wire say, once nothing in it is believed unchecked?
+//!
+//! Messages that open something (`Hello`, a policy, a question) are refused as a whole, with every fault or the first.
+//! Reports are lenient: a wrong number becomes absent and a wrong entry is left out, each with its fault, because a
+//! host that is right about its users must not be lost for being wrong about its CPU. No conversion panics, and no
+//! number that is not finite passes.
+
+mod hello;
+mod latency;
+mod load;
+mod pages;
+mod place;
+mod settings;
+
+pub use hello::{endpoint, hello};
+pub use latency::latency;
+pub use load::load;
+pub use pages::{goodbye, inventory_page, session_check, sessions_page};
+pub use place::{
+    attempt_or_first, cost_or_one, end_place, ended_place, expect_session, outcome_notice, pending_place,
+    place_answer, token, user_or_none,
+};
+pub use settings::{drain, drain_mode_or_default, policy_change, pool_settings, user_limit};
