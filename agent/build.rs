@@ -18,7 +18,8 @@ fn main() {
 }
 
 fn git(arguments: &[&str]) -> Option<String> {
-    let output = Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;
+    let output =
+        Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;
     let text = String::from_utf8(output.stdout).ok()?.trim().to_owned();
     (!text.is_empty()).then_some(text)
 }

@@ -315,8 +315,12 @@ impl StatsdConfig {
         if self.listen == "none" {
             return Ok(None);
         }
-        let malformed =
-            |_| format!("= {:?} is not allowed, must be an address as in \"127.0.0.1:8125\", or \"none\"", self.listen);
+        let malformed = |_| {
+            format!(
+                "= {:?} is not allowed, must be an address as in \"127.0.0.1:8125\", or \"none\"",
+                self.listen
+            )
+        };
         self.listen.parse().map(Some).map_err(malformed)
     }
 }
@@ -362,7 +366,10 @@ fn check_address(address: &str) -> Result<(), String> {
     if address.is_empty() || address.len() > 253 {
         return Err("must have 1 to 253 characters".to_owned());
     }
-    if address.chars().any(|c| c.is_control() || c.is_whitespace() || matches!(c, ':' | '/' | '[' | ']' | '@')) {
+    if address
+        .chars()
+        .any(|c| c.is_control() || c.is_whitespace() || matches!(c, ':' | '/' | '[' | ']' | '@'))
+    {
         return Err(format!("= {address:?} is not an IP address or a DNS name without a port"));
     }
     Ok(())

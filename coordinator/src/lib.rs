@@ -2,20 +2,19 @@
 
 pub mod cli;
 pub mod config;
+mod farm_task;
+mod grpc;
+mod history;
 pub mod http;
 pub mod layers;
+mod links;
 pub mod listening;
 pub mod metrics;
-mod server {
-    pub(crate) async fn run(
-        config: crate::config::CoordinatorConfig,
-        shutdown: usher_runtime::shutdown::Shutdown,
-    ) -> anyhow::Result<()> {
-        let _ = (config, shutdown);
-        Ok(())
-    }
-}
+mod placing;
+pub mod server;
+mod shared;
 pub mod store;
+mod stored;
 
 /// Version of this build.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

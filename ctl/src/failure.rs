@@ -21,6 +21,11 @@ use usher_proto::error::{error_info, reason, retry_after};
 
 use crate::output::text::{clean, duration};
 
+/// What stands before a host's name in the metadata of an error.
+const HOST_KEY: &str = "host:";
+/// The reason of a coordinator that has too much to do.
+const OVERLOADED: &str = "OVERLOADED";
+
 /// Why a command did not do what it was asked for.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -149,7 +154,9 @@ impl Refusal {
         let info = error_info(status);
         let is_silence = std::error::Error::source(status).is_some()
             || matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled);
-        if info.is_none() && is_silence {
+        // An overloaded coordinator has not looked at the question; another one may have room.
+        let is_overloaded = info.as_ref().is_some_and(|info| info.reason == OVERLOADED);
+        if is_overloaded || (info.is_none() && is_silence) {
             return None;
         }
         let (reason, metadata) =
@@ -167,11 +174,16 @@ impl Refusal {
     fn for_people(&self) -> String {
         let reason = if self.reason.is_empty() { code_name(self.code) } else { &self.reason };
         let mut text = format!("error: {} was refused: {}", clean(&self.operation), clean(reason));
-        if !self.message.is_empty() {
-            let _ = write!(text, "\n  {}", clean(&self.message));
+        let message = self.message_without_hosts();
+        if !message.is_empty() {
+            let _ = write!(text, "\n  {}", clean(message));
         }
         for (name, value) in &self.metadata {
-            let _ = write!(text, "\n  {}: {}", clean(name), clean(value));
+            if let Some(host) = name.strip_prefix(HOST_KEY) {
+                let _ = write!(text, "\n  {}: {}", clean(host), clean(value));
+            } else if !self.message.contains(value.as_str()) {
+                let _ = write!(text, "\n  {}: {}", clean(name), clean(value));
+            }
         }
         if let Some(after) = self.retry_after {
             let _ = write!(text, "\ntry again after {}", duration(after));
@@ -181,12 +193,21 @@ impl Refusal {
         }
         text
     }
+
+    /// The message names each host's reason once more, in one line; people read them better in one line each.
+    fn message_without_hosts(&self) -> &str {
+        let hosts = self.metadata.iter().filter_map(|(name, why)| Some((name.strip_prefix(HOST_KEY)?, why)));
+        let listed = hosts.filter_map(|(host, why)| self.message.find(&format!(": {host} {why}"))).min();
+        listed.map_or(&self.message, |start| &self.message[..start])
+    }
 }
 
 /// What a person can do about it.
 fn hint(reason: &str) -> Option<&'static str> {
     Some(match reason {
         reason::UNKNOWN_POOL => "`usherctl pool list` shows the pools",
+        "UNKNOWN_HOST" => "`usherctl hosts` shows the hosts",
+        "AMBIGUOUS_HOST" => "several hosts have this name; an id names one",
         reason::UNKNOWN_RESOURCE => "`usherctl replicas` shows which host holds what",
         reason::MAX_USERS | reason::MAX_PENDING | reason::NO_CONSENT => {
             "`usherctl hosts` shows the users of each host, `usherctl host show HOST` its limit"
@@ -236,10 +257,12 @@ mod tests {
 
     use super::*;
 
+    const MESSAGE: &str = "every host is full: app1 MAXUSERS: 50 of 50\u{7}";
+
     fn full() -> Status {
-        let hosts = HashMap::from([("app1".to_owned(), "MAXUSERS: 50 of 50\u{7}".to_owned())]);
+        let hosts = HashMap::from([("host:app1".to_owned(), "MAXUSERS: 50 of 50\u{7}".to_owned())]);
         let after = Some(Duration::from_secs(2));
-        error::status(Code::ResourceExhausted, reason::MAX_USERS, "every candidate is full", hosts, after)
+        error::status(Code::ResourceExhausted, reason::MAX_USERS, MESSAGE, hosts, after)
     }
 
     fn refused(status: &Status) -> Failure {
@@ -251,7 +274,7 @@ mod tests {
         let text = refused(&full()).for_people();
         assert_eq!(
             text,
-            "error: placing in pool desk was refused: MAX_USERS\n  every candidate is full\n  app1: MAXUSERS: 50 of \
+            "error: placing in pool desk was refused: MAX_USERS\n  every host is full\n  app1: MAXUSERS: 50 of \
              50\\u{7}\ntry again after 2.0s\nhint: `usherctl hosts` shows the users of each host, `usherctl host show HOST` its limit"
         );
     }
@@ -262,9 +285,19 @@ mod tests {
         assert_eq!(
             document,
             serde_json::json!({"error": {
-                "code": "RESOURCE_EXHAUSTED", "reason": "MAX_USERS", "message": "every candidate is full",
-                "metadata": {"app1": "MAXUSERS: 50 of 50\u{7}"}, "retry_after_s": 2.0,
+                "code": "RESOURCE_EXHAUSTED", "reason": "MAX_USERS", "message": MESSAGE,
+                "metadata": {"host:app1": "MAXUSERS: 50 of 50\u{7}"}, "retry_after_s": 2.0,
             }})
+        );
+    }
+
+    #[test]
+    fn what_the_message_says_already_is_not_said_twice() {
+        let fault = usher_types::FieldFault::new("range", 120, "1..=30");
+        let text = refused(&error::invalid_fields(&[fault])).for_people();
+        assert_eq!(
+            text,
+            "error: placing in pool desk was refused: INVALID_FIELD\n  range = 120: allowed 1..=30"
         );
     }
 
@@ -280,6 +313,8 @@ mod tests {
         assert!(Refusal::of("x", &Status::cancelled("Timeout expired")).is_none());
         let stale = error::status(Code::Unavailable, reason::STALE, "waiting", HashMap::new(), None);
         assert_eq!(Refusal::of("x", &stale).unwrap().reason, "STALE");
+        let overloaded = error::status(Code::Unavailable, OVERLOADED, "too many calls", HashMap::new(), None);
+        assert!(Refusal::of("x", &overloaded).is_none());
     }
 
     #[test]

@@ -21,7 +21,12 @@ pub struct BaselineStore {
 impl BaselineStore {
     /// Reads the baselines from `file` into `operations`. Blocks.
     #[must_use]
-    pub fn restore(file: BaselineFile, operations: &mut Operations, now: BootTime, wall_unix_ms: u64) -> Self {
+    pub fn restore(
+        file: BaselineFile,
+        operations: &mut Operations,
+        now: BootTime,
+        wall_unix_ms: u64,
+    ) -> Self {
         let loaded = file.load(wall_unix_ms);
         if let Some(warning) = &loaded.warning {
             tracing::warn!("{warning}");

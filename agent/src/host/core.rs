@@ -14,8 +14,8 @@ use std::time::Duration;
 use usher_availability::{Availability, AvailabilityTracker, OperationSettings, Operations, holds_busy};
 use usher_placement::reservation::{BookRecord, HostBook, Occupancy};
 use usher_types::{
-    BootTime, EndReason, HostOverrides, Latency, Load, Outcome, PendingPlace, Policy, PoolName,
-    Readiness, RefusalReason, Session, Token,
+    BootTime, EndReason, HostOverrides, Latency, Load, Outcome, PendingPlace, Policy, PoolName, Readiness,
+    RefusalReason, Session, Token,
 };
 
 use super::measurement::Measurement;

@@ -22,7 +22,8 @@ pub(crate) enum Outlives {
 /// # Errors
 /// Names the path; the old file is untouched then.
 pub(crate) fn replace(path: &Path, content: &[u8], outlives: Outlives) -> io::Result<()> {
-    let named = |error: io::Error| io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()));
+    let named =
+        |error: io::Error| io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()));
     write_aside(path, content, outlives)
         .and_then(|aside| fs::rename(&aside, path))
         .and_then(|()| if outlives == Outlives::Power { flush_folder(path) } else { Ok(()) })
@@ -54,8 +55,9 @@ fn flush_folder(path: &Path) -> io::Result<()> {
 /// # Errors
 /// Names the path.
 pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
-    fs::create_dir_all(path)
-        .map_err(|error| io::Error::new(error.kind(), format!("cannot make the folder {}: {error}", path.display())))
+    fs::create_dir_all(path).map_err(|error| {
+        io::Error::new(error.kind(), format!("cannot make the folder {}: {error}", path.display()))
+    })
 }
 
 #[cfg(test)]

@@ -9,8 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tokio::sync::{mpsc, watch};
 use usher_types::{
-    BootTime, EndReason, Hello, Latency, Load, Outcome, PendingPlace, PoolName, RefusalReason, Replica, Session,
-    Token,
+    EndReason, Hello, Latency, Load, Outcome, PendingPlace, PoolName, RefusalReason, Replica, Session, Token,
 };
 
 use super::core::VersionedPolicy;
@@ -152,15 +151,33 @@ impl Drop for HeldStream {
     }
 }
 
-/// A place that is now on the host's list, for a model whose users come by themselves.
+/// What happened to the places of a host, for a model whose users come by themselves.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Placed {
+pub enum PlaceNews {
+    /// A place is on the host's list. It may be told again.
+    Given {
+        /// The number of the host in its process.
+        host: usize,
+        /// The place.
+        token: Token,
+        /// Login name. Absent if the gateway did not say.
+        user: Option<String>,
+    },
+    /// A place was given up.
+    Withdrawn {
+        /// The number of the host in its process.
+        host: usize,
+        /// The place.
+        token: Token,
+    },
+}
+
+impl PlaceNews {
     /// The number of the host in its process.
-    pub host: usize,
-    /// The place.
-    pub token: Token,
-    /// Login name. Absent if the gateway did not say.
-    pub user: Option<String>,
-    /// When it came.
-    pub at: BootTime,
+    #[must_use]
+    pub fn host(&self) -> usize {
+        match self {
+            Self::Given { host, .. } | Self::Withdrawn { host, .. } => *host,
+        }
+    }
 }

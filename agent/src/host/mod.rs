@@ -17,8 +17,8 @@ mod open;
 pub mod task;
 
 pub use self::core::{CoreSettings, HostCore, VersionedPolicy};
-pub use handle::{Answer, HostCommand, HostHandle, Placed};
+pub use handle::{Answer, HostCommand, HostHandle, PlaceNews};
 pub use listing::Listing;
 pub use measurement::{Measurement, SourceEvent};
-pub use open::{HostSetup, OpenError, OpenHost, open};
+pub use open::{BaselineSource, HostSetup, OpenError, OpenHost, open};
 pub use task::HostTask;

@@ -7,12 +7,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::sync::{Notify, mpsc, watch};
+use usher_availability::MinimumBaseline;
 use usher_runtime::clock::Clock;
-use usher_types::{BootId, Hello, HostId, Replica};
+use usher_types::{BootId, Hello, HostId, OperationName, Replica};
 
 use super::baselines::BaselineStore;
 use super::core::{CoreSettings, HostCore};
-use super::handle::{COMMANDS, HostHandle, Placed, StreamsHeld};
+use super::handle::{COMMANDS, HostHandle, PlaceNews, StreamsHeld};
 use super::identity::{self, HostIdError, StreamEpochs};
 use super::listing::Listing;
 use super::measurement::SourceEvent;
@@ -22,6 +23,9 @@ use crate::latency::baseline_file::{BaselineFile, BaselineOwner};
 
 /// Events of a source that wait for the host: some seconds of a busy machine's timings.
 const SOURCE_EVENTS: usize = 256;
+
+/// Calls that stand behind a baseline that was given: as many as make it believable.
+const KNOWN_SAMPLES: u64 = 100;
 
 /// A host cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +38,15 @@ pub enum OpenError {
     Places(#[from] PlacesError),
 }
 
+/// Where the baselines of a host come from.
+#[derive(Debug, Clone, PartialEq)]
+pub enum BaselineSource {
+    /// They are learned, and kept on disk over restarts.
+    Kept,
+    /// They are known beforehand, microseconds (> 0), and kept nowhere.
+    Known(Vec<(OperationName, f64)>),
+}
+
 /// What a host is opened with.
 #[derive(Debug)]
 pub struct HostSetup {
@@ -43,10 +56,10 @@ pub struct HostSetup {
     pub runtime_folder: PathBuf,
     /// The boot of the machine.
     pub boot_id: BootId,
-    /// Whether baselines are kept over restarts.
-    pub keep_baselines: bool,
-    /// Hears of new places, under the host's number. Absent: nobody.
-    pub placed: Option<(usize, mpsc::Sender<Placed>)>,
+    /// Where baselines come from.
+    pub baselines: BaselineSource,
+    /// Hears of places, under the host's number. Absent: nobody.
+    pub placed: Option<(usize, mpsc::Sender<PlaceNews>)>,
     /// Whether the source can be asked for a fresh look.
     pub refreshable: bool,
 }
@@ -83,12 +96,21 @@ pub fn open(
         tracing::info!(places = kept.len(), "the places of before the restart are kept");
     }
     let mut core = HostCore::new(core, kept);
-    let baselines = setup.keep_baselines.then(|| {
-        let owner =
-            BaselineOwner { host_id: hello.host_id.to_string(), cpu_model: hello.cpu_model.clone() };
-        let file = BaselineFile::new(setup.state_folder.join("baselines"), owner);
-        BaselineStore::restore(file, core.operations_mut(), clock.now(), clock.wall_unix_ms())
-    });
+    let baselines = match setup.baselines {
+        BaselineSource::Kept => {
+            let owner =
+                BaselineOwner { host_id: hello.host_id.to_string(), cpu_model: hello.cpu_model.clone() };
+            let file = BaselineFile::new(setup.state_folder.join("baselines"), owner);
+            Some(BaselineStore::restore(file, core.operations_mut(), clock.now(), clock.wall_unix_ms()))
+        }
+        BaselineSource::Known(baselines) => {
+            for (name, baseline_us) in baselines {
+                let baseline = MinimumBaseline::restored(baseline_us, KNOWN_SAMPLES, clock.now());
+                core.operations_mut().restore(name, baseline);
+            }
+            None
+        }
+    };
     let (commands, commands_in) = mpsc::channel(COMMANDS);
     let (events, source) = mpsc::channel(SOURCE_EVENTS);
     let refresh = Arc::new(Notify::new());

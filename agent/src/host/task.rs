@@ -15,11 +15,11 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use usher_placement::reservation::Occupancy;
 use usher_runtime::clock::Clock;
-use usher_types::{Latency, Load, RefusalReason, Session};
+use usher_types::{Latency, Load, Outcome, RefusalReason, Session};
 
 use super::baselines::BaselineStore;
 use super::core::HostCore;
-use super::handle::{Answer, HostCommand, Placed};
+use super::handle::{Answer, HostCommand, PlaceNews};
 use super::listing::{Listing, listed_sessions, same_sessions};
 use super::measurement::SourceEvent;
 use crate::admission::PlacesFile;
@@ -49,8 +49,8 @@ pub(crate) struct Inputs {
     pub(crate) source: mpsc::Receiver<SourceEvent>,
     /// Asks the source for a fresh look. Absent: the source is always up to date.
     pub(crate) refresh: Option<Arc<Notify>>,
-    /// Hears of new places. Absent: users come by themselves.
-    pub(crate) placed: Option<(usize, mpsc::Sender<Placed>)>,
+    /// Hears of places, under the host's number. Absent: users come by themselves.
+    pub(crate) placed: Option<(usize, mpsc::Sender<PlaceNews>)>,
 }
 
 #[derive(Debug)]
@@ -149,10 +149,9 @@ impl HostTask {
 
     async fn take_commands(&mut self, batch: &mut Vec<HostCommand>) {
         let mut answers = Vec::new();
-        let mut placed = Vec::new();
         let mut changed = false;
         for command in batch.drain(..) {
-            changed |= self.decide(command, &mut answers, &mut placed);
+            changed |= self.decide(command, &mut answers);
         }
         if changed {
             self.dirty = true;
@@ -163,22 +162,18 @@ impl HostTask {
         for (reply, answer) in answers {
             send(&reply, answer);
         }
-        if let Some((_, users)) = &self.inputs.placed {
-            for user in placed {
-                if users.try_send(user).is_err() {
-                    tracing::debug!("a placed user of a modelled host never arrives: the model is behind");
-                }
-            }
+    }
+
+    fn tell_model(&self, news: impl FnOnce(usize) -> PlaceNews) {
+        if let Some((host, places)) = &self.inputs.placed
+            && places.try_send(news(*host)).is_err()
+        {
+            tracing::debug!("the model is behind: it does not hear of a place");
         }
     }
 
     /// Whether the book changed.
-    fn decide(
-        &mut self,
-        command: HostCommand,
-        answers: &mut Vec<(mpsc::Sender<Answer>, Answer)>,
-        placed: &mut Vec<Placed>,
-    ) -> bool {
+    fn decide(&mut self, command: HostCommand, answers: &mut Vec<(mpsc::Sender<Answer>, Answer)>) -> bool {
         let now = self.clock.now();
         match command {
             HostCommand::Attached => {
@@ -192,18 +187,30 @@ impl HostTask {
                 self.dirty |= decided == Err(RefusalReason::Ended);
                 if ask {
                     let refused = decided.err();
-                    let answer = Answer::Place { token: place.token.clone(), attempt: place.attempt, refused };
+                    let answer =
+                        Answer::Place { token: place.token.clone(), attempt: place.attempt, refused };
                     answers.push((reply, answer));
                 }
-                if decided.is_ok()
-                    && let Some((host, _)) = &self.inputs.placed
-                {
-                    placed.push(Placed { host: *host, token: place.token, user: place.user, at: now });
+                if decided.is_ok() {
+                    let (token, user) = (place.token, place.user);
+                    self.tell_model(|host| PlaceNews::Given { host, token, user });
                 }
                 decided.is_ok()
             }
-            HostCommand::End { token, attempt, reason } => self.core.end(&token, attempt, reason, now),
-            HostCommand::Outcome { token, outcome } => self.core.outcome(&token, outcome, now),
+            HostCommand::End { token, attempt, reason } => {
+                let ended = self.core.end(&token, attempt, reason, now);
+                if ended {
+                    self.tell_model(|host| PlaceNews::Withdrawn { host, token });
+                }
+                ended
+            }
+            HostCommand::Outcome { token, outcome } => {
+                let changed = self.core.outcome(&token, outcome, now);
+                if changed && outcome != Outcome::Connected {
+                    self.tell_model(|host| PlaceNews::Withdrawn { host, token });
+                }
+                changed
+            }
             HostCommand::Settings { from, pool, settings } => {
                 if pool == *self.core.pool() {
                     self.dirty |= self.core.settings_told(from, *settings, now);

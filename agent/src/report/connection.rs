@@ -190,7 +190,8 @@ impl Reporter {
     }
 
     fn hello(&self) -> v1::AttachRequest {
-        let hello = Hello { stream_epoch: self.host.epochs.next(self.clock.now()), ..(*self.host.hello).clone() };
+        let hello =
+            Hello { stream_epoch: self.host.epochs.next(self.clock.now()), ..(*self.host.hello).clone() };
         v1::AttachRequest { message: Some(Message::Hello(write::hello(&hello))) }
     }
 
@@ -238,10 +239,14 @@ mod tests {
     #[test]
     fn what_only_a_person_can_mend_is_retried_slowly() {
         let refusal = |code| StreamEnd::from(Status::new(code, "")).is_refusal();
-        for code in [Code::PermissionDenied, Code::Unauthenticated, Code::InvalidArgument, Code::AlreadyExists] {
+        for code in
+            [Code::PermissionDenied, Code::Unauthenticated, Code::InvalidArgument, Code::AlreadyExists]
+        {
             assert!(refusal(code), "{code:?}");
         }
-        for code in [Code::Unavailable, Code::Cancelled, Code::DeadlineExceeded, Code::Unknown, Code::Internal] {
+        for code in
+            [Code::Unavailable, Code::Cancelled, Code::DeadlineExceeded, Code::Unknown, Code::Internal]
+        {
             assert!(!refusal(code), "{code:?}");
         }
         assert!(!StreamEnd::Silent.is_refusal());

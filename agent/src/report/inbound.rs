@@ -123,6 +123,8 @@ mod tests {
     fn a_place_without_a_request_is_refused_by_its_field() {
         let place = v1::PendingPlace {
             token: Some(v1::Token { gateway: "g".into(), request_id: String::new() }),
+            attempt: 1,
+            cost: 1,
             ..v1::PendingPlace::default()
         };
         let expect = v1::ExpectSession { place: Some(place), ask: true, max_users: None };

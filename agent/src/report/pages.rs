@@ -66,7 +66,8 @@ impl<T: Entry + Clone> Pages<T> {
             bytes += entry.wire_bytes();
             *index == 0 || bytes <= max_bytes
         };
-        let items: Vec<T> = rest.iter().enumerate().take_while(fits).map(|(_, entry)| entry.clone()).collect();
+        let items: Vec<T> =
+            rest.iter().enumerate().take_while(fits).map(|(_, entry)| entry.clone()).collect();
         self.next += items.len();
         let page = Page {
             generation: self.list.generation,
@@ -109,7 +110,12 @@ mod tests {
             path: Some("x".repeat(120)),
             title: None,
         };
-        Arc::new(Listing { generation: 3, taken_at: BootTime::ZERO, items: (0..count).map(replica).collect(), unlisted: 0 })
+        Arc::new(Listing {
+            generation: 3,
+            taken_at: BootTime::ZERO,
+            items: (0..count).map(replica).collect(),
+            unlisted: 0,
+        })
     }
 
     #[test]
@@ -141,7 +147,8 @@ mod tests {
 
     #[test]
     fn sessions_are_as_old_as_when_they_are_told() {
-        let session = |id: &str, age| Session { id: id.into(), user: "a".into(), state: SessionState::Active, age };
+        let session =
+            |id: &str, age| Session { id: id.into(), user: "a".into(), state: SessionState::Active, age };
         let items = vec![session("1", Some(Duration::from_secs(5))), session("2", None)];
         let list = Listing { generation: 1, taken_at: BootTime::from_millis(1_000), items, unlisted: 4 };
         let page = sessions_page(&mut Pages::of(Arc::new(list)), BootTime::from_millis(3_000));

@@ -130,6 +130,9 @@ fn start_agent(
         folder.join(format!("{name}-run")).into_os_string(),
         "--report-interval".into(),
         "1s".into(),
+        // The index of a modelled host is there after one period, and nobody wants to wait for it.
+        "--latency-period".into(),
+        "1s".into(),
     ];
     arguments.extend(special.iter().map(Into::into));
     processes.start(name, AGENT, arguments)?;

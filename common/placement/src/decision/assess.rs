@@ -1,7 +1,7 @@
 //! Who is a candidate, how good is each, and what speaks against the others?
 
 use usher_availability::Basis;
-use usher_types::{BootTime, HostId, HostState, UserKey};
+use usher_types::{BootTime, HostId, HostState, SessionState, UserKey};
 
 use super::{FailoverCause, Flags, Request};
 use crate::{
@@ -102,6 +102,8 @@ pub(super) struct Standing {
 pub struct Assessment<'a> {
     inputs: Inputs<'a>,
     states: Vec<HostState>,
+    /// Users that the login adds to each.
+    adds: Vec<u32>,
     scale: Scale,
     holders: Option<&'a [u32]>,
     excluded: Vec<u32>,
@@ -120,42 +122,62 @@ pub fn assess_pool<'a>(inputs: &Inputs<'a>) -> Assessment<'a> {
     let user = request.user.as_deref().and_then(|user| pool.policy.user_match.key(user));
     let sessions = user.as_ref().map_or(&[][..], |user| pool.sessions.of(user));
     let shared = user.as_ref().is_some_and(|user| pool.policy.is_shared_account(user));
-    let find_all = |hosts: &[String]| -> Vec<u32> {
-        hosts
-            .iter()
-            .filter_map(|host| pool.find(host))
-            .filter_map(|position| u32::try_from(position).ok())
-            .collect()
-    };
-    let here =
-        |position: usize| !shared && sessions.iter().any(|s| s.host_id == pool.hosts[position].facts.host_id);
+    let adds: Vec<u32> = pool
+        .hosts
+        .iter()
+        .map(|host| if !shared && is_seen(sessions, &host.facts.host_id) { 0 } else { request.cost })
+        .collect();
     let states: Vec<HostState> = (0..pool.hosts.len())
-        .map(|position| {
-            let adds = if !sessions.is_empty() && here(position) { 0 } else { request.cost };
-            state_of(&pool.state_input(position, inputs.words[position], adds, inputs.now))
-        })
+        .map(|n| state_of(&pool.state_input(n, inputs.words[n], adds[n], inputs.now)))
         .collect();
     let eligible = (0..pool.hosts.len())
         .filter(|position| states[*position].is_eligible())
         .map(|position| metrics(pool, position, inputs.words[position]));
     let scale = Scale::of(pool.policy.weights, pool.policy.users_full_scale, eligible);
     let failover = request.failover.as_ref();
+    let all_of = |hosts: &[String]| hosts.iter().flat_map(|host| named(pool, host)).collect();
+    let mut from = failover.map_or(Vec::new(), |failover| named(pool, &failover.from_host));
+    let from_host = if from.len() == 1 { from.pop() } else { None };
+    let mut tried: Vec<u32> = failover.map_or(Vec::new(), |failover| all_of(&failover.tried));
+    tried.append(&mut from);
     Assessment {
         scale,
         holders: request
             .resource
             .as_ref()
             .map(|resource| pool.replicas.get(resource).map_or(&[][..], Vec::as_slice)),
-        excluded: find_all(&request.exclude),
-        tried: failover.map(|failover| find_all(&failover.tried)).unwrap_or_default(),
-        from_host: failover
-            .and_then(|failover| pool.find(&failover.from_host))
-            .and_then(|at| u32::try_from(at).ok()),
+        excluded: all_of(&request.exclude),
+        tried,
+        from_host,
         user,
         sessions,
         states,
+        adds,
         inputs: inputs.clone(),
     }
+}
+
+/// Whether the user counts among the users of this host already. One who has logged out does not, though their processes
+/// live on.
+fn is_seen(sessions: &[SessionAt], host_id: &HostId) -> bool {
+    sessions.iter().any(|s| s.state != SessionState::Lingering && s.host_id == *host_id)
+}
+
+/// Every host that `text` may mean. It names hosts that must not be chosen: if it is the name of several, then none of
+/// them.
+fn named(pool: &PoolView, text: &str) -> Vec<u32> {
+    let matches = |by_id: bool| {
+        let hosts = (0..).zip(&pool.hosts);
+        hosts
+            .filter(|(_, host)| match by_id {
+                true => host.facts.host_id.as_str() == text,
+                false => host.facts.name.matches(text),
+            })
+            .map(|(n, _)| n)
+            .collect::<Vec<u32>>()
+    };
+    let by_id = matches(true);
+    if by_id.is_empty() { matches(false) } else { by_id }
 }
 
 fn metrics(pool: &PoolView, position: usize, word: CellWord) -> Metrics {
@@ -199,10 +221,19 @@ impl<'a> Assessment<'a> {
 
     /// Users that the login adds to the host at `position`.
     pub fn adds_users(&self, position: usize) -> u32 {
-        let shared = self.user.as_ref().is_some_and(|user| self.inputs.pool.policy.is_shared_account(user));
-        let id = &self.inputs.pool.hosts[position].facts.host_id;
-        let here = !shared && self.sessions.iter().any(|session| session.host_id == *id);
-        if here { 0 } else { self.inputs.request.cost }
+        self.adds[position]
+    }
+
+    /// The state that the host at `position` has for a user who is not on it.
+    pub(super) fn state_for_newcomer(&self, position: usize) -> HostState {
+        let (inputs, cost) = (&self.inputs, self.inputs.request.cost);
+        state_of(&inputs.pool.state_input(position, inputs.words[position], cost, inputs.now))
+    }
+
+    /// Whether the host at `position` was asked within this call and did not agree; and how.
+    pub(super) fn unwilling(&self, position: usize) -> Option<Excluded> {
+        let host_id = &self.inputs.pool.hosts[position].facts.host_id;
+        self.inputs.unwilling.iter().find(|(id, _)| id == host_id).map(|(_, why)| *why)
     }
 
     /// Words that qualify an answer with the host at `position`, of what is known about itself.
@@ -248,10 +279,6 @@ impl<'a> Assessment<'a> {
         }
         let at = position as usize;
         let host = &self.inputs.pool.hosts[at];
-        let unwilling = self.inputs.unwilling.iter().find(|(id, _)| *id == host.facts.host_id);
-        if let Some((_, why)) = unwilling {
-            return Err(*why);
-        }
         let tier = match self.states[at] {
             // It says that it is busy, whatever its numbers say.
             HostState::Available if self.from_host == Some(position) => Tier::Busy,
@@ -260,6 +287,9 @@ impl<'a> Assessment<'a> {
             HostState::Unknown if self.inputs.pool.policy.allow_unknown => Tier::Unknown,
             state => return Err(Excluded::State(state)),
         };
+        if let Some(why) = self.unwilling(at) {
+            return Err(why);
+        }
         self.check_room(at)?;
         let zone = self.inputs.request.client_zone.as_ref();
         let far = zone.is_some_and(|zone| host.facts.zone.as_ref() != Some(zone));

@@ -54,8 +54,8 @@ pub struct Choice {
     pub terms: Option<LoadTerms>,
     /// Hosts that were equally good, itself among them.
     pub tied: u32,
-    /// The next best, best first.
-    pub alternatives: Vec<u32>,
+    /// The next best, best first: their positions, and their weighted loads where a term is known.
+    pub alternatives: Vec<(u32, Option<f64>)>,
 }
 
 /// What should be done with a request.
@@ -119,7 +119,7 @@ fn own_session(assessment: &Assessment<'_>, affinity: Affinity) -> Option<Decisi
             HostState::Restricted => !drained_hard,
             _ => true,
         };
-        (takes && assessment.ruled_out(as_u32).is_none()).then_some((as_u32, state))
+        (takes && may_return(assessment, as_u32)).then_some((as_u32, assessment.state_for_newcomer(position)))
     };
     assessment
         .sessions
@@ -152,6 +152,14 @@ fn wanted(state: SessionState) -> u8 {
     }
 }
 
+/// Whether the user may be sent back to the host at `position`: not if the login has just come from there, and not if
+/// the host was asked in this call and did not agree.
+fn may_return(assessment: &Assessment<'_>, position: u32) -> bool {
+    assessment.ruled_out(position).is_none()
+        && assessment.from_host != Some(position)
+        && assessment.unwilling(position as usize).is_none()
+}
+
 fn own_place(assessment: &Assessment<'_>) -> Option<Decision> {
     let inputs = assessment.inputs();
     let takes = |position: &usize| {
@@ -159,15 +167,13 @@ fn own_place(assessment: &Assessment<'_>) -> Option<Decision> {
         let state = assessment.state(*position);
         state.is_eligible() || matches!(state, HostState::MaxUsers | HostState::Unknown)
     };
-    let allowed =
-        |position: u32| assessment.ruled_out(position).is_none() && assessment.from_host != Some(position);
     inputs
         .own_places
         .iter()
         .filter_map(|host_id| inputs.pool.members.position(host_id))
         .filter(takes)
         .filter_map(|position| u32::try_from(position).ok())
-        .find(|position| allowed(*position))
+        .find(|position| may_return(assessment, *position))
         .map(|position| Decision::OwnPlace { position })
 }
 
@@ -183,9 +189,8 @@ fn rank(assessment: &Assessment<'_>) -> Decision {
             hosts.clone().zip(&standings).filter_map(|(n, standing)| Some((n, *standing.as_ref().err()?)));
         return Decision::Refused(Refusal::of(excluded));
     };
-    let best_tier = candidates().map(|(_, standing)| standing.class.tier).min().unwrap_or(best_class.tier);
     let mut rng = Pcg64Mcg::seed_from_u64(inputs.seed);
-    let fixed = fixed_choice(assessment, &standings, best_tier);
+    let fixed = fixed_choice(assessment, &standings, best_class);
     let (position, tied, reason) = match fixed {
         Some((position, reason)) => (position, 1, reason),
         None => {
@@ -213,20 +218,23 @@ fn rank(assessment: &Assessment<'_>) -> Decision {
 fn fixed_choice(
     assessment: &Assessment<'_>,
     standings: &[Result<Standing, Excluded>],
-    best_tier: Tier,
+    best: Class,
 ) -> Option<(u32, PlacementReason)> {
-    let standing = |position: u32| standings.get(position as usize)?.as_ref().ok();
+    // Zones do not matter here: it is where the user belongs.
+    let good = |position: u32| {
+        let standing = standings.get(position as usize).and_then(|standing| standing.as_ref().ok());
+        standing.is_some_and(|s| (s.class.silent, s.class.tier) == (best.silent, best.tier))
+    };
     if assessment.comes_busy()
-        && best_tier == Tier::Busy
-        && let Some(from) = assessment.from_host.filter(|from| standing(*from).is_some())
+        && best.tier == Tier::Busy
+        && let Some(from) = assessment.from_host.filter(|from| good(*from))
     {
         return Some((from, PlacementReason::Original));
     }
     let inputs = assessment.inputs();
     let preferred = inputs.request.prefer_host.as_deref().and_then(|host| inputs.pool.find(host))?;
     let preferred = u32::try_from(preferred).ok()?;
-    let good = standing(preferred).is_some_and(|s| !s.class.silent && s.class.tier == best_tier);
-    good.then_some((preferred, PlacementReason::Preferred))
+    good(preferred).then_some((preferred, PlacementReason::Preferred))
 }
 
 /// The host of the class with the lowest load, equals at random, and how many were equal.
@@ -262,7 +270,10 @@ fn lowest(members: impl Iterator<Item = (u32, f64)>, rng: &mut impl Rng) -> (u32
     (best, tied)
 }
 
-fn alternatives<'s>(candidates: impl Iterator<Item = (u32, &'s Standing)>, chosen: u32) -> Vec<u32> {
+fn alternatives<'s>(
+    candidates: impl Iterator<Item = (u32, &'s Standing)>,
+    chosen: u32,
+) -> Vec<(u32, Option<f64>)> {
     let mut best: Vec<(u32, &Standing)> = Vec::with_capacity(ALTERNATIVES + 1);
     for (position, standing) in candidates.filter(|(position, _)| *position != chosen) {
         let key = |s: &Standing| (s.class, s.load);
@@ -272,5 +283,5 @@ fn alternatives<'s>(candidates: impl Iterator<Item = (u32, &'s Standing)>, chose
             best.truncate(ALTERNATIVES);
         }
     }
-    best.into_iter().map(|(position, _)| position).collect()
+    best.into_iter().map(|(position, s)| (position, s.load.is_finite().then_some(s.load))).collect()
 }

@@ -102,7 +102,7 @@ fn explain_host(
         excluded: standing.err().map(|why| why.as_str().to_owned()),
         rank: None,
         metrics: assessment.metrics(position),
-        load_age: host.reading.as_ref().map(|reading| inputs.now.since(reading.measured_at)),
+        load_age: host.reading.as_ref().and_then(|reading| reading.age(inputs.now)),
         availability_index: availability.index,
         expansion_factor: availability.expansion_factor,
         terms: assessment.terms(position),

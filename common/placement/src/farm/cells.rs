@@ -137,6 +137,18 @@ impl HostCell {
         });
     }
 
+    /// Counts `users` more users for places that are counted already.
+    pub(crate) fn add_pending_users(&self, users: u32) {
+        self.update(|word| {
+            word.next(word.users(), word.pending_users().saturating_add(users), word.places())
+        });
+    }
+
+    /// The host has booted: the users that were seen before are gone, how many there are now is not known.
+    pub(crate) fn forget_users(&self) {
+        self.update(|word| word.next(None, word.pending_users(), word.places()));
+    }
+
     /// Takes over a report: the users seen and the places that came or ended become visible together, so that no
     /// reader ever sees a login in neither of them.
     pub fn apply(&self, change: CellChange) {

@@ -52,7 +52,7 @@ impl From<&Hello> for HostFacts {
 /// The last Load, as far as it is believed.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Reading {
-    /// When it was measured, on the coordinator's clock.
+    /// When it was measured, on the coordinator's clock; its origin if that was before the coordinator started.
     pub measured_at: BootTime,
     /// Busy share, percent.
     pub cpu_percent: Option<f64>,
@@ -84,6 +84,13 @@ pub struct Reading {
     pub clock_skew_ms: Option<i64>,
     /// Values that stand for a wrong one: the last good one is shown for a while.
     pub stale: Vec<&'static str>,
+}
+
+impl Reading {
+    /// How old it is at `now`. Absent: it is from before the coordinator started, and nobody knows how old.
+    pub fn age(&self, now: BootTime) -> Option<Duration> {
+        (self.measured_at > BootTime::ZERO).then(|| now.since(self.measured_at))
+    }
 }
 
 /// The admin's drain of a host.
@@ -150,7 +157,8 @@ impl HostView {
     pub fn availability(&self, now: BootTime) -> Availability {
         match &self.latency {
             Some(latency)
-                if now.since(latency.measured_at) <= self.facts.latency_period * PERIODS_TO_NO_DATA =>
+                if now.since(latency.measured_at)
+                    <= self.facts.latency_period.saturating_mul(PERIODS_TO_NO_DATA) =>
             {
                 latency.availability
             }

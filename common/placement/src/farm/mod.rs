@@ -4,10 +4,12 @@
 //! observations with the instant at which they were measured; what has to be done about them is returned as
 //! [`Effect`]s, for the caller to do.
 
+mod attach;
 mod cells;
 mod grace;
 mod host_view;
 mod observe;
+mod pool_settings;
 mod registry;
 mod session_index;
 mod snapshot;
@@ -16,10 +18,13 @@ mod watch;
 
 use std::{collections::BTreeMap, sync::Arc};
 
+pub use attach::{AttachRefused, Attached};
 pub use cells::{CellChange, CellWord, HostCell};
 pub use grace::{FROZEN_AFTER, GRACE, Grace, HeardShare, STALE};
 pub use host_view::{DrainMark, HostFacts, HostView, LatencyReading, Reading};
-pub use registry::{ApplyRefused, AttachRefused, Attached, LastKnown, PoolRecord};
+use observe::LastGood;
+pub use pool_settings::{ApplyRefused, PoolRecord};
+pub use registry::LastKnown;
 pub use session_index::{SessionAt, SessionIndex};
 pub use snapshot::{Members, PoolView, Snapshot};
 pub use state::{StateInput, state_of, state_reason};
@@ -74,6 +79,10 @@ struct HostEntry {
     last_state: HostState,
     /// It counted as alive when the running grace began.
     was_alive: bool,
+    /// When its sessions were listed: their ages are of that instant.
+    sessions_at: BootTime,
+    /// The last good value of each number that may stand for a wrong one.
+    last_good: LastGood,
 }
 
 #[derive(Debug)]
@@ -98,6 +107,8 @@ pub struct Farm {
     /// Which host a certificate's name belongs to.
     bindings: BTreeMap<String, HostId>,
     ledger: Arc<Ledger>,
+    /// Drains that were stored of hosts that nothing else is known of yet.
+    waiting_drains: BTreeMap<HostId, DrainMark>,
     grace: Option<Grace>,
     last_tick: BootTime,
     snapshot: Arc<Snapshot>,
@@ -112,6 +123,7 @@ impl Farm {
             pools: BTreeMap::new(),
             bindings: BTreeMap::new(),
             ledger,
+            waiting_drains: BTreeMap::new(),
             grace: None,
             last_tick: now,
             snapshot: Arc::default(),
@@ -126,12 +138,18 @@ impl Farm {
             self.counts = counts;
             self.pools.values_mut().for_each(|pool| pool.dirty = true);
         }
-        if self.pools.values().all(|pool| !pool.dirty) && self.pools.len() == self.snapshot.pools.len() {
+        let visible = self.pools.values().filter(|pool| pool.exists());
+        if visible.clone().all(|pool| !pool.dirty) && visible.count() == self.snapshot.pools.len() {
             return self.snapshot.clone();
         }
         let mut pools = self.snapshot.pools.clone();
-        let names: Vec<PoolName> =
-            self.pools.iter().filter(|(_, pool)| pool.dirty).map(|(name, _)| name.clone()).collect();
+        pools.retain(|name, _| self.pools.get(name).is_some_and(Pool::exists));
+        let names: Vec<PoolName> = self
+            .pools
+            .iter()
+            .filter(|(_, pool)| pool.dirty && pool.exists())
+            .map(|(name, _)| name.clone())
+            .collect();
         for name in names {
             let heard = self.heard_share(&name);
             if let Some(pool) = self.pools.get_mut(&name) {
@@ -198,6 +216,11 @@ impl Pool {
             sessions: SessionIndex::default(),
             dirty: true,
         }
+    }
+
+    /// Whether anybody may see it: it was applied, or a host is in it. One that is only being applied is not there yet.
+    fn exists(&self) -> bool {
+        self.record.version > 0 || !self.host_ids.is_empty()
     }
 
     fn view(&self, grace: Option<Grace>, heard: HeardShare, counts: (u32, u32)) -> PoolView {

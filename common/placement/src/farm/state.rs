@@ -93,7 +93,10 @@ pub fn state_reason(input: &StateInput<'_>, state: HostState) -> String {
         HostState::Available => String::new(),
         HostState::Offline if host.shut_down => "it said goodbye for a shutdown".to_owned(),
         HostState::Offline => match &host.reading {
-            Some(reading) => format!("last report {} ago", seconds(input.now.since(reading.measured_at))),
+            Some(reading) => match reading.age(input.now) {
+                Some(age) => format!("last report {} ago", seconds(age)),
+                None => "not heard since the coordinator started".to_owned(),
+            },
             None => "never heard, not connected".to_owned(),
         },
         HostState::NotReady => match host.reading.as_ref().map(|reading| &reading.readiness) {
@@ -103,8 +106,10 @@ pub fn state_reason(input: &StateInput<'_>, state: HostState) -> String {
         HostState::Restricted => {
             host.drain.as_ref().map(|mark| drain_reason(&mark.drain)).unwrap_or_default()
         }
-        HostState::Unknown if host.connected => "connected, not measured yet".to_owned(),
-        HostState::Unknown => "not heard since the coordinator started".to_owned(),
+        HostState::Unknown if host.connected && host.reading.is_none() => {
+            "connected, not measured yet".to_owned()
+        }
+        HostState::Unknown => "not heard since the coordinator started or was frozen".to_owned(),
         HostState::MaxUsers => full_reason(input),
         HostState::Busy => busy_reason(input),
     }

@@ -24,6 +24,7 @@ impl Farm {
             if let Some(effect) = self.announce(&host_id, now) {
                 effects.push(effect);
             }
+            self.end_places_if_offline(&host_id, now);
         }
         self.ledger.sweep(now);
         effects
@@ -35,6 +36,13 @@ impl Farm {
             host.was_alive = !matches!(host.last_state, HostState::Offline);
         }
         self.pools.values_mut().for_each(|pool| pool.dirty = true);
+    }
+
+    /// Each time, and not only when the host goes: a placement that was decided just before may still add one.
+    fn end_places_if_offline(&self, host_id: &HostId, now: BootTime) {
+        if self.hosts.get(host_id).is_some_and(|host| host.last_state == HostState::Offline) {
+            self.ledger.on_host(host_id).iter().for_each(|grant| _ = grant.end(EndReason::HostLost, now));
+        }
     }
 
     fn announce(&mut self, host_id: &HostId, now: BootTime) -> Option<Effect> {
@@ -57,11 +65,6 @@ impl Farm {
         let reason = state_reason(&input, to);
         host.last_state = to;
         pool.dirty = true;
-        if to == HostState::Offline {
-            for grant in self.ledger.on_host(host_id) {
-                grant.end(EndReason::HostLost, now);
-            }
-        }
         Some(Effect::StateChanged { host_id: host_id.clone(), from, to, reason })
     }
 }

@@ -40,9 +40,16 @@ impl Metrics {
     }
 }
 
-/// `value / top`, held within 0..=1; 0 if the top is 0: nobody has any, so nobody has more than another.
+/// `value / top`, held within 0..=1; 0 if the top is 0: nobody has any, so nobody has more than another. Two numbers too
+/// large to be compared are equal, so 1.
 fn ratio(value: f64, top: f64) -> f64 {
-    if top > 0.0 { (value / top).clamp(0.0, 1.0) } else { 0.0 }
+    if top <= 0.0 {
+        0.0
+    } else if value >= top {
+        1.0
+    } else {
+        (value / top).max(0.0)
+    }
 }
 
 /// Terms that stand for a metric that was not known.

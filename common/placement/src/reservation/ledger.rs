@@ -14,7 +14,7 @@ use std::{
 };
 
 use usher_types::{
-    BootTime, DecisionId, EndReason, Endpoint, HostId, PendingPlace, PoolName, Token, UserKey,
+    BootTime, DecisionId, EndReason, Endpoint, HostId, PendingPlace, PoolName, Token, UserKey, UserMatch,
 };
 
 use crate::farm::HostCell;
@@ -89,6 +89,8 @@ pub struct Grant {
     pub ends_at: BootTime,
     /// The decision that gave it. Absent: another coordinator's.
     pub decision_id: Option<DecisionId>,
+    /// The attempt under which it was made; `attempt` may have been raised by retries since.
+    made_under: u32,
     attempt: AtomicU32,
     /// State in the low byte, counted users above: they change together.
     word: AtomicU64,
@@ -134,6 +136,7 @@ impl Grant {
             since: parts.since,
             ends_at: parts.ends_at,
             decision_id: parts.decision_id,
+            made_under: parts.attempt,
             attempt: AtomicU32::new(parts.attempt),
             word: AtomicU64::new(u64::from(parts.counted_users) << USERS_SHIFT | state),
             listed: AtomicBool::new(false),
@@ -160,6 +163,12 @@ impl Grant {
     /// The attempt under which it stands.
     pub fn attempt(&self) -> u32 {
         self.attempt.load(Ordering::Acquire)
+    }
+
+    /// Whether an end that its host reports under `attempt` is the end of this place, and not of an earlier one of the
+    /// same token. The host may not have heard yet that a retry raised the attempt.
+    pub(crate) fn is_ended_by(&self, attempt: u32) -> bool {
+        attempt >= self.made_under
     }
 
     /// A retry came under this attempt.
@@ -205,10 +214,11 @@ impl Grant {
 
     /// Ends it without touching the cell: the caller takes the returned users and one place out of it.
     pub(crate) fn take(&self, reason: EndReason, now: BootTime) -> Option<u32> {
+        // Before the state, so that nobody ever sees an ended place without its time and forgets it at once.
+        let _ = self.ended_at_us.compare_exchange(0, now.as_micros(), Ordering::AcqRel, Ordering::Acquire);
         let before = self.step(|word| {
             matches!(word & STATE_BITS, ASKED | LIVE).then_some(word & !STATE_BITS | code(reason))
         })?;
-        self.ended_at_us.store(now.as_micros(), Ordering::Release);
         u32::try_from(before >> USERS_SHIFT).ok()
     }
 
@@ -257,7 +267,7 @@ pub enum Retry {
         /// The lowest attempt that hosts will not take for an echo of the ended one.
         attempt: u32,
     },
-    /// It has a place: answer it again.
+    /// It has a place: answer it again. If its host is still being asked ([`GrantState::Asked`]), wait for that first.
     Repeat(Arc<Grant>),
     /// Its session came: answer the same host, without a place.
     Arrived(Arc<Grant>),
@@ -305,21 +315,42 @@ impl Ledger {
 
     /// Adds a place. One that another one of the same token replaces must have been ended before.
     pub fn insert(&self, grant: Arc<Grant>) {
-        if let Some(user) = &grant.user_key {
-            let key = (grant.pool.clone(), user.clone());
-            let token = grant.token.clone();
-            self.by_user.pin().update_or_insert_with(
-                key,
-                |tokens| {
-                    let known = tokens.iter().filter(|known| **known != token && self.counts(known));
-                    known.cloned().chain([token.clone()]).collect()
-                },
-                || Arc::from([token.clone()]),
-            );
-        }
+        // By token first: what the other two name must be found there.
+        self.grants.pin().insert(grant.token.clone(), grant.clone());
         let on_host = self.by_host.pin().get_or_insert_with(grant.host_id.clone(), Arc::default).clone();
         on_host.pin().insert(grant.token.clone(), grant.clone());
-        self.grants.pin().insert(grant.token.clone(), grant);
+        if let Some(user) = &grant.user_key {
+            self.add_to_user(&grant, user.clone());
+        }
+    }
+
+    /// The pool compares its users by another rule from now on.
+    pub(crate) fn rekey_users(&self, pool: &PoolName, rule: UserMatch) {
+        let live: Vec<Arc<Grant>> = self
+            .grants
+            .pin()
+            .values()
+            .filter(|grant| grant.pool == *pool && grant.counts())
+            .cloned()
+            .collect();
+        self.by_user.pin().retain(|(of_pool, _), _| of_pool != pool);
+        for grant in live {
+            if let Some(user) = grant.user.as_deref().and_then(|user| rule.key(user)) {
+                self.add_to_user(&grant, user);
+            }
+        }
+    }
+
+    fn add_to_user(&self, grant: &Grant, user: UserKey) {
+        let token = grant.token.clone();
+        self.by_user.pin().update_or_insert_with(
+            (grant.pool.clone(), user),
+            |tokens| {
+                let known = tokens.iter().filter(|known| **known != token && self.counts(known));
+                known.cloned().chain([token.clone()]).collect()
+            },
+            || Arc::from([token.clone()]),
+        );
     }
 
     fn counts(&self, token: &Token) -> bool {
@@ -345,24 +376,18 @@ impl Ledger {
     }
 
     /// Forgets what ended long ago.
+    ///
+    /// The places of a host and of a user are walked apart from those by token: a place whose token was given anew on
+    /// another host is found there only.
     pub fn sweep(&self, now: BootTime) {
-        let pin = self.grants.pin();
-        let users = self.by_user.pin();
-        let old: Vec<Arc<Grant>> = pin
-            .values()
-            .filter(|grant| grant.ended_at().is_some_and(|ended| now.since(ended) > REMEMBER))
-            .cloned()
-            .collect();
-        for grant in old {
-            // Removed only if it is still this one: a new place of the same token may have come meanwhile.
-            let _ = pin.remove_if(&grant.token, |_, current| Arc::ptr_eq(current, &grant));
-            if let Some(on_host) = self.by_host.pin().get(&grant.host_id) {
-                let _ = on_host.pin().remove_if(&grant.token, |_, current| Arc::ptr_eq(current, &grant));
-            }
-            if let Some(user) = &grant.user_key {
-                let key = (grant.pool.clone(), user.clone());
-                let _ = users.remove_if(&key, |_, tokens| tokens.iter().all(|token| !self.counts(token)));
-            }
+        let is_old = |grant: &Arc<Grant>| grant.ended_at().is_some_and(|ended| now.since(ended) > REMEMBER);
+        self.grants.pin().retain(|_, grant| !is_old(grant));
+        for on_host in self.by_host.pin().values() {
+            on_host.pin().retain(|_, grant| !is_old(grant));
         }
+        self.by_user.pin().retain(|_, tokens| tokens.iter().any(|token| self.counts(token)));
     }
 }
+
+#[cfg(test)]
+mod tests;

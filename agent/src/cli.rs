@@ -1,0 +1,287 @@
+//! What does an operator type to run an agent?
+//!
+//! Flags win over the environment, which wins over the file, which wins over the defaults. `--dump-config` shows the
+//! result and where each value came from, and does nothing else.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use usher_runtime::config::{EnvKind, Loaded, Loader, Origin};
+use usher_runtime::shutdown::Shutdown;
+use usher_runtime::telemetry;
+
+use crate::config::{AgentConfig, DEFAULT_PATH, UserLimitSetting};
+use crate::process;
+use crate::sample::describe;
+use crate::virtual_hosts::{FixedValues, MAX_HOSTS, ModelKind, VirtualOptions};
+
+/// Version, commit and protocol, as `--version` prints them.
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let protocol = usher_proto::PROTOCOL_VERSION;
+    format!("{} (commit {}, protocol {protocol})", env!("CARGO_PKG_VERSION"), env!("USHER_COMMIT"))
+});
+/// Wrong use, or a configuration that is refused.
+const WRONG_USE: u8 = 2;
+/// How long threads that hang in a read are waited for at the end.
+const THREADS_WAIT: Duration = Duration::from_millis(200);
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "usher-agent",
+    about = "Measures this host and reports it to the coordinators of its farm",
+    version = VERSION.as_str(),
+    after_help = "Examples:
+  usher-agent --coordinators c1.example:7443,c2.example:7443 --pool desk
+  usher-agent --config /etc/usher/agent.toml --dump-config
+  usher-agent check-config /etc/usher/agent.toml
+  usher-agent --coordinators 127.0.0.1:7443 --virtual 5 --statsd-listen none"
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    settings: SettingsFlags,
+    #[command(flatten)]
+    modelled: VirtualFlags,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Say what is wrong with a configuration file
+    CheckConfig {
+        /// The file
+        file: PathBuf,
+    },
+}
+
+/// Flags that stand for settings.
+#[derive(Debug, Args)]
+struct SettingsFlags {
+    /// The configuration file; the default one need not exist
+    #[arg(long, env = "USHER_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Every coordinator, host:port, separated by commas
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    coordinators: Vec<String>,
+    /// The pool that the host serves
+    #[arg(long)]
+    pool: Option<String>,
+    /// Name of the host
+    #[arg(long)]
+    name: Option<String>,
+    /// Where the host stands
+    #[arg(long)]
+    zone: Option<String>,
+    /// How often to report, as in 5s
+    #[arg(long, value_name = "DURATION")]
+    report_interval: Option<String>,
+    /// Folder of what must outlive a loss of power
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<String>,
+    /// Folder of what must outlive a restart of the agent
+    #[arg(long, value_name = "DIR")]
+    runtime_dir: Option<String>,
+    /// UDP address for timings, or none
+    #[arg(long, value_name = "ADDRESS")]
+    statsd_listen: Option<String>,
+    /// One period of the latency window, as in 15s
+    #[arg(long, value_name = "DURATION")]
+    latency_period: Option<String>,
+    /// Most users of the host: a number, or unlimited
+    #[arg(long, value_name = "USERS", value_parser = UserLimitSetting::parse)]
+    max_users: Option<UserLimitSetting>,
+    /// How log lines look: human or json
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<String>,
+    /// Which log lines, as in info,usher_agent=debug
+    #[arg(long, value_name = "FILTER")]
+    log: Option<String>,
+    /// Print the settings in force and where each came from, and stop
+    #[arg(long)]
+    dump_config: bool,
+}
+
+/// Flags of modelled hosts.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Modelled hosts")]
+struct VirtualFlags {
+    /// Attach N modelled hosts in the place of this one
+    #[arg(long = "virtual", value_name = "N")]
+    count: Option<usize>,
+    /// Number of the first
+    #[arg(long = "virtual-first", value_name = "K", default_value_t = 1, requires = "count")]
+    first: usize,
+    /// How they behave
+    #[arg(long = "virtual-model", value_name = "MODEL", value_enum, default_value_t, requires = "count")]
+    model: ModelKind,
+    /// Values of fixed hosts, as in cpu=35,mem=55,users=10,procs=70,ai-xf=4; the k-th is for the k-th host, the last
+    /// for all that follow; a missing key is an unknown value
+    #[arg(long = "virtual-values", value_name = "VALUES", requires = "count")]
+    values: Vec<FixedValues>,
+    /// Name of the k-th host; virtual-K if there is none
+    #[arg(long = "virtual-name", value_name = "NAME", requires = "count")]
+    names: Vec<String>,
+    /// A resource of the k-th host
+    #[arg(long = "virtual-replica", value_name = "K:RESOURCE", value_parser = parse_replica, requires = "count")]
+    replicas: Vec<(usize, String)>,
+    /// Seed of all chance
+    #[arg(long = "virtual-seed", value_name = "SEED", default_value_t = 1, requires = "count")]
+    seed: u64,
+}
+
+fn parse_replica(text: &str) -> Result<(usize, String), String> {
+    let (host, resource) = text.split_once(':').ok_or("must be K:RESOURCE, as in 2:crm")?;
+    let host = host.parse().ok().filter(|host| *host > 0).ok_or("K must be a number from 1")?;
+    Ok((host, resource.to_owned()))
+}
+
+impl VirtualFlags {
+    fn options(self) -> Result<Option<VirtualOptions>, String> {
+        let Some(count) = self.count else { return Ok(None) };
+        if !(1..=MAX_HOSTS).contains(&count) {
+            return Err(format!("--virtual = {count} is not allowed, must be 1..={MAX_HOSTS}"));
+        }
+        if self.model == ModelKind::Model && !self.values.is_empty() {
+            return Err("--virtual-values is for --virtual-model fixed".to_owned());
+        }
+        if let Some((host, _)) = self.replicas.iter().find(|(host, _)| *host > count) {
+            return Err(format!("--virtual-replica names host {host}, there are {count}"));
+        }
+        let VirtualFlags { first, model: kind, values, names, replicas, seed, .. } = self;
+        Ok(Some(VirtualOptions { count, first, kind, values, names, replicas, seed }))
+    }
+}
+
+impl SettingsFlags {
+    fn load(&self) -> Result<Loaded<AgentConfig>, String> {
+        let mut loader = Loader::new(DEFAULT_PATH)
+            .file(self.config.clone(), Origin::Flag("--config".into()))
+            .env(&[("USHER_COORDINATORS", "coordinators", EnvKind::List)]);
+        if !self.coordinators.is_empty() {
+            let list: Vec<toml::Value> =
+                self.coordinators.iter().map(|target| toml::Value::from(target.trim())).collect();
+            loader = loader.override_with("coordinators", list, Origin::Flag("--coordinators".into()));
+        }
+        let max_users = self.max_users.map(|limit| match limit.0.finite() {
+            Some(users) => toml::Value::from(i64::from(users)),
+            None => toml::Value::from("unlimited"),
+        });
+        if let Some(limit) = max_users {
+            loader = loader.override_with("overrides.max_users", limit, Origin::Flag("--max-users".into()));
+        }
+        let texts = [
+            ("pool", "--pool", &self.pool),
+            ("name", "--name", &self.name),
+            ("zone", "--zone", &self.zone),
+            ("report_interval", "--report-interval", &self.report_interval),
+            ("state_dir", "--state-dir", &self.state_dir),
+            ("runtime_dir", "--runtime-dir", &self.runtime_dir),
+            ("statsd.listen", "--statsd-listen", &self.statsd_listen),
+            ("latency.period", "--latency-period", &self.latency_period),
+            ("log.format", "--log-format", &self.log_format),
+            ("log.filter", "--log", &self.log),
+        ];
+        for (key, flag, value) in texts {
+            if let Some(value) = value {
+                loader = loader.override_with(key, value.as_str(), Origin::Flag(flag.into()));
+            }
+        }
+        loader.load().map_err(|errors| errors.to_string())
+    }
+}
+
+/// Runs the agent's command line; `args` begins with the program's name. 0: done, or stopped in order; 1: it could not
+/// run, or the checked file is bad; 2: wrong use.
+pub fn main_from(args: impl Iterator<Item = OsString>) -> ExitCode {
+    let arguments = match Arguments::try_parse_from(args) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let code = if error.use_stderr() { ExitCode::from(WRONG_USE) } else { ExitCode::SUCCESS };
+            // A closed terminal is no reason for another error.
+            let _ = error.print();
+            return code;
+        }
+    };
+    match arguments.command {
+        Some(Command::CheckConfig { file }) => check_config(file),
+        None => run(arguments.settings, arguments.modelled),
+    }
+}
+
+fn check_config(file: PathBuf) -> ExitCode {
+    let loaded = Loader::new(&file)
+        .file(Some(file.clone()), Origin::Flag("check-config".into()))
+        .load::<AgentConfig>();
+    match loaded {
+        Ok(_) => {
+            println!("{}: good", file.display());
+            ExitCode::SUCCESS
+        }
+        Err(errors) => {
+            eprintln!("{errors}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(settings: SettingsFlags, modelled: VirtualFlags) -> ExitCode {
+    let wrong_use = |message: String| {
+        eprintln!("{message}");
+        ExitCode::from(WRONG_USE)
+    };
+    let modelled = match modelled.options() {
+        Ok(modelled) => modelled,
+        Err(message) => return wrong_use(message),
+    };
+    let loaded = match settings.load() {
+        Ok(loaded) => loaded,
+        Err(message) => return wrong_use(message),
+    };
+    if settings.dump_config {
+        return match loaded.dump() {
+            Ok(text) => {
+                print!("{text}");
+                ExitCode::SUCCESS
+            }
+            Err(error) => wrong_use(error.to_string()),
+        };
+    }
+    let config = loaded.value;
+    if let Err(error) = telemetry::init(config.log.format, config.log.filter.as_deref()) {
+        return wrong_use(describe(&error));
+    }
+    serve(&config, modelled.as_ref())
+}
+
+fn serve(config: &AgentConfig, modelled: Option<&VirtualOptions>) -> ExitCode {
+    // Measuring and a few streams: two threads are plenty, and a host's CPUs belong to its users.
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            tracing::error!(%error, "cannot start");
+            return ExitCode::FAILURE;
+        }
+    };
+    let result = runtime.block_on(async {
+        let shutdown = Shutdown::new();
+        shutdown.on_signals().map_err(|error| format!("cannot watch for signals: {error}"))?;
+        process::run(config, modelled, &shutdown).await.map_err(|error| describe(&error))
+    });
+    // A read that hangs in a dead mount holds its thread for ever.
+    runtime.shutdown_timeout(THREADS_WAIT);
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(error, "the agent stops");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "cli_tests.rs"]
+mod tests;

@@ -1,0 +1,97 @@
+use std::fs;
+
+use usher_runtime::clock::SystemClock;
+
+use super::*;
+use crate::inventory::ReplicaEntry;
+use crate::sample::{CollectorStatus, SessionSeen};
+
+const LONG: Duration = Duration::from_secs(60);
+
+fn sample() -> HostSample {
+    HostSample {
+        at: Duration::ZERO,
+        cpu_percent: None,
+        memory: None,
+        processes: Some(3),
+        sessions: None,
+        not_ready: None,
+        uptime: None,
+        collectors: vec![CollectorStatus { name: "cpu", source: "proc", error: None, warning: None }],
+    }
+}
+
+#[test]
+fn case_002_the_first_sample_has_no_cpu_and_what_cannot_be_is_absent() {
+    assert_eq!(measurement(sample()).cpu, None);
+    assert_eq!(measurement(HostSample { cpu_percent: Some(f64::NAN), ..sample() }).cpu, None);
+    let half = measurement(HostSample { cpu_percent: Some(50.0), ..sample() });
+    assert_eq!((half.cpu.unwrap().get(), half.processes, half.memory), (50.0, Some(3), None));
+    assert_eq!(half.collectors[0].name, "cpu");
+}
+
+#[test]
+fn a_host_with_nologin_is_not_ready_and_says_why() {
+    let closed = measurement(HostSample { not_ready: Some("closed".into()), ..sample() });
+    assert_eq!(closed.readiness, Readiness::NotReady("closed".into()));
+}
+
+#[test]
+fn sessions_are_taken_over_with_their_ages() {
+    let seen = SessionSeen {
+        id: "c1".into(),
+        user: "alice".into(),
+        state: sample::SessionState::Lingering,
+        age: Some(Duration::from_secs(9)),
+    };
+    let Occupancy::Listed(sessions) = occupancy(&SessionSample { source: "logind", sessions: vec![seen] })
+    else {
+        panic!("a list");
+    };
+    assert_eq!((sessions[0].state, sessions[0].age), (SessionState::Lingering, Some(Duration::from_secs(9))));
+}
+
+#[tokio::test]
+async fn case_126_a_timer_that_was_late_does_not_fire_twice() {
+    tokio::time::pause();
+    let (events, mut source) = mpsc::channel(64);
+    let (_timings, batches) = mpsc::channel(1);
+    let stop = CancellationToken::new();
+    let period = Duration::from_secs(5);
+    let task = tokio::spawn(run_periods(period, batches, events, stop.clone()));
+    tokio::task::yield_now().await;
+    tokio::time::advance(Duration::from_secs(120)).await;
+    assert_eq!(source.recv().await, Some(SourceEvent::PeriodEnded));
+    let paused = Instant::now();
+    assert_eq!(source.recv().await, Some(SourceEvent::PeriodEnded));
+    assert!(paused.elapsed() >= period - Duration::from_millis(1), "{:?}", paused.elapsed());
+    stop.cancel();
+    task.await.unwrap();
+}
+
+#[tokio::test]
+async fn resources_are_listed_anew_only_when_they_change() {
+    let root = tempfile::tempdir().unwrap();
+    fs::write(root.path().join("crm.db"), "").unwrap();
+    let entry =
+        |name: &str, path: &str| ReplicaEntry { resource: name.into(), path: Some(path.into()), title: None };
+    let config = InventoryConfig {
+        replicas: vec![entry("crm", "/crm.db"), entry("hr", "/hr.db")],
+        ..InventoryConfig::default()
+    };
+    let (list, mut listed) = watch::channel(None);
+    let (state, fares) = watch::channel(None);
+    let looks =
+        InventoryLooks { config, root: root.path().to_owned(), list, state, clock: Arc::new(SystemClock) };
+    let stop = CancellationToken::new();
+    let task = tokio::spawn(looks.run(stop.clone()));
+    tokio::time::timeout(LONG, listed.changed()).await.unwrap().unwrap();
+    let first = listed.borrow_and_update().clone().unwrap();
+    assert_eq!((first.generation, first.items.len()), (1, 1));
+    assert_eq!(first.items[0].resource_id.as_str(), "crm");
+    let mut fares = fares;
+    let told = tokio::time::timeout(LONG, fares.wait_for(Option::is_some)).await.unwrap().unwrap().clone();
+    assert!(told.unwrap().error.unwrap().contains("hr"));
+    stop.cancel();
+    task.await.unwrap();
+}

@@ -1,0 +1,170 @@
+//! What runs in one agent process, and how does it stop?
+//!
+//! Either this machine's host, or modelled ones; each with a task of its own, and one stream task for each host and
+//! coordinator. A task that ends before it is told to is a bug: the process exits then and its service manager starts
+//! it anew, instead of going on half alive.
+//!
+//! Stopping: find out whether the host itself goes down, say good-bye on every stream, then end the hosts, which keep
+//! what they learned. All within three seconds.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use usher_runtime::clock::{Clock, SystemClock, boot_id};
+use usher_runtime::shutdown::Shutdown;
+use usher_types::{BootId, Goodbye, IdError};
+
+use crate::config::AgentConfig;
+use crate::host::{HostHandle, OpenError};
+use crate::report::{Leaving, Reporter};
+use crate::virtual_hosts::VirtualOptions;
+
+mod going_down;
+mod machine;
+mod modelled;
+
+/// Longest time for all good-byes.
+const STREAMS_WAIT: Duration = Duration::from_millis(2200);
+/// Longest time for the hosts to keep what they learned.
+const HOSTS_WAIT: Duration = Duration::from_millis(500);
+
+/// The agent cannot run, or did not run well.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// Nobody to report to.
+    #[error(
+        "no coordinator is set: use `coordinators` in the configuration, --coordinators or USHER_COORDINATORS"
+    )]
+    NoCoordinator,
+    /// The machine's boot cannot be told.
+    #[error("cannot tell this boot of the host")]
+    Boot(#[source] std::io::Error),
+    /// Something that names the host is not a name.
+    #[error("cannot name the host")]
+    Name(#[from] IdError),
+    /// A host cannot start.
+    #[error("cannot open host {name}")]
+    Open {
+        /// Which.
+        name: String,
+        /// Why.
+        source: OpenError,
+    },
+    /// A task ended by itself.
+    #[error("{task} stopped unexpectedly")]
+    TaskEnded {
+        /// Which.
+        task: &'static str,
+    },
+}
+
+/// The tasks of the hosts and of their sources.
+#[derive(Debug, Default)]
+struct Tasks {
+    set: JoinSet<&'static str>,
+    stop: CancellationToken,
+}
+
+impl Tasks {
+    fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.set.spawn(async move {
+            task.await;
+            name
+        });
+    }
+}
+
+/// Runs an agent until `shutdown` begins.
+///
+/// # Errors
+/// When it cannot start, or a part of it stopped by itself.
+pub async fn run(
+    config: &AgentConfig,
+    modelled: Option<&VirtualOptions>,
+    shutdown: &Shutdown,
+) -> Result<(), AgentError> {
+    if config.coordinators.is_empty() {
+        return Err(AgentError::NoCoordinator);
+    }
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let boot = BootId::new(boot_id(&config.root).map_err(AgentError::Boot)?)?;
+    let mut tasks = Tasks::default();
+    let hosts = match modelled {
+        None => vec![machine::start(config, &boot, &clock, &mut tasks).await?],
+        Some(options) => modelled::start(config, options, &boot, &clock, &mut tasks)?,
+    };
+    let (leave, leaving) = watch::channel(None);
+    let mut streams = start_streams(config, &hosts, &clock, &leaving);
+    tracing::info!(
+        hosts = hosts.len(),
+        coordinators = config.coordinators.len(),
+        pool = config.pool,
+        "the agent runs"
+    );
+    notify(sd_notify::NotifyState::Ready);
+
+    let ended = tokio::select! {
+        () = shutdown.begun() => None,
+        Some(ended) = tasks.set.join_next() => Some(ended.unwrap_or("a task")),
+    };
+    notify(sd_notify::NotifyState::Stopping);
+    let reason = if modelled.is_none() && config.root == Path::new("/") {
+        going_down::reason().await
+    } else {
+        Goodbye::AgentStop
+    };
+    leave.send_replace(Some(reason));
+    wait_for(&mut streams, STREAMS_WAIT).await;
+    tasks.stop.cancel();
+    wait_for(&mut tasks.set, HOSTS_WAIT).await;
+    match ended {
+        None => Ok(()),
+        Some(task) => Err(AgentError::TaskEnded { task }),
+    }
+}
+
+fn start_streams(
+    config: &AgentConfig,
+    hosts: &[HostHandle],
+    clock: &Arc<dyn Clock>,
+    leaving: &Leaving,
+) -> JoinSet<()> {
+    let mut streams = JoinSet::new();
+    for host in hosts {
+        for (number, target) in config.coordinators.iter().enumerate() {
+            let reporter = Reporter {
+                number,
+                target: target.clone(),
+                tls: config.tls.files(),
+                host: host.clone(),
+                clock: clock.clone(),
+                leaving: leaving.clone(),
+            };
+            streams.spawn(reporter.run());
+        }
+    }
+    streams
+}
+
+async fn wait_for<T: 'static>(tasks: &mut JoinSet<T>, limit: Duration) {
+    let all = async { while tasks.join_next().await.is_some() {} };
+    if tokio::time::timeout(limit, all).await.is_err() {
+        tracing::debug!(tasks = tasks.len(), "not all tasks ended in time");
+    }
+}
+
+/// Tells the service manager, if there is one.
+fn notify(state: sd_notify::NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::warn!(%error, "cannot notify the service manager");
+    }
+}
+
+/// Places that wait for the models to hear of them.
+fn place_news() -> (mpsc::Sender<crate::host::PlaceNews>, mpsc::Receiver<crate::host::PlaceNews>) {
+    mpsc::channel(8192)
+}

@@ -1,0 +1,155 @@
+//! How is this machine's own host put together?
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use usher_runtime::clock::Clock;
+use usher_types::{BootId, Endpoint, Hello, HostId, HostName, PoolName, Zone};
+
+use super::{AgentError, Tasks};
+use crate::config::AgentConfig;
+use crate::host::machine::{InventoryLooks, Measuring, OtherCollectors, run_periods};
+use crate::host::{BaselineSource, CoreSettings, HostHandle, HostSetup, OpenHost, open};
+use crate::latency::counters::IngestCounters;
+use crate::latency::listener::{LatencyListener, ListenAddresses, TimingBatch};
+use crate::sample::sessions::SessionReader;
+use crate::sample::{BusAddress, HostFacts, Sampler, describe};
+
+/// Datagrams of timings that wait: about a second of what one listener can read.
+const TIMINGS: usize = 1024;
+
+/// Starts everything of this machine's host but its streams.
+pub(super) async fn start(
+    config: &AgentConfig,
+    boot: &BootId,
+    clock: &Arc<dyn Clock>,
+    tasks: &mut Tasks,
+) -> Result<HostHandle, AgentError> {
+    let facts = HostFacts::read();
+    let name = host_name(config, &facts)?;
+    let pool = PoolName::new(&config.pool)?;
+    let zone = config.zone.as_ref().map(Zone::new).transpose()?;
+    let incarnation_ms = incarnation_ms(&**clock);
+    let core = CoreSettings {
+        pool: pool.clone(),
+        overrides: config.host_overrides(),
+        incarnation_ms,
+        latency_period: config.latency.period.get(),
+        periods: config.latency.periods,
+        max_names: config.latency.max_names,
+    };
+    let setup = HostSetup {
+        state_folder: config.state_dir.clone(),
+        runtime_folder: config.runtime_dir.clone(),
+        boot_id: boot.clone(),
+        baselines: BaselineSource::Kept,
+        placed: None,
+        refreshable: true,
+    };
+    let hello = |host_id: HostId| Hello {
+        agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+        host_id,
+        boot_id: boot.clone(),
+        stream_epoch: 0,
+        incarnation_ms,
+        host_name: name.clone(),
+        endpoints: endpoints(config, &name),
+        labels: config.labels.clone(),
+        pool,
+        zone,
+        cores: facts.cores,
+        memory_bytes: facts.memory_bytes,
+        cpu_model: facts.cpu_model,
+        report_interval: config.report_interval.get(),
+        latency_period: config.latency.period.get(),
+        is_virtual: false,
+    };
+    let opened = open(setup, core, clock.clone(), hello)
+        .map_err(|source| AgentError::Open { name: name.to_string(), source })?;
+    Ok(start_tasks(config, clock, opened, tasks).await)
+}
+
+async fn start_tasks(
+    config: &AgentConfig,
+    clock: &Arc<dyn Clock>,
+    opened: OpenHost,
+    tasks: &mut Tasks,
+) -> HostHandle {
+    let OpenHost { task, handle, events, refresh, inventory } = opened;
+    let (timings_in, timings) = mpsc::channel(TIMINGS);
+    let latency = listen(config, timings_in, tasks).await;
+    let (inventory_state, inventory_fares) = watch::channel(None);
+    let looks = InventoryLooks {
+        config: config.inventory.clone(),
+        root: config.root.clone(),
+        list: inventory,
+        state: inventory_state,
+        clock: clock.clone(),
+    };
+    let measuring = Measuring {
+        sampler: Sampler::new(&config.root, config.sessions.clone(), BusAddress::System),
+        sessions: SessionReader::new(config.sessions.clone(), &config.root, BusAddress::System),
+        report_interval: config.report_interval.get(),
+        refresh,
+        others: OtherCollectors { latency, inventory: inventory_fares },
+        events: events.clone(),
+    };
+    let periods = run_periods(config.latency.period.get(), timings, events, tasks.stop.clone());
+    let stop = tasks.stop.clone();
+    tasks.spawn("the host's task", task.run(stop.clone()));
+    tasks.spawn("the measuring task", measuring.run(stop.clone()));
+    tasks.spawn("the task of periods", periods);
+    tasks.spawn("the look for resources", looks.run(stop));
+    handle
+}
+
+/// Opens the sockets for timings, each for itself: one that cannot be opened is told in every report, and no reason to
+/// leave the farm.
+async fn listen(
+    config: &AgentConfig,
+    timings: mpsc::Sender<TimingBatch>,
+    tasks: &mut Tasks,
+) -> Option<(Arc<IngestCounters>, Vec<String>)> {
+    // Validated with the settings.
+    let udp = config.statsd.udp().ok().flatten();
+    let wanted = [
+        udp.map(|udp| ListenAddresses { udp: Some(udp), unix: None }),
+        config.statsd_socket().map(|unix| ListenAddresses { udp: None, unix: Some(unix) }),
+    ];
+    let counters = Arc::new(IngestCounters::default());
+    let mut errors = Vec::new();
+    let mut is_wanted = false;
+    for addresses in wanted.into_iter().flatten() {
+        is_wanted = true;
+        match LatencyListener::bind(&addresses).await {
+            Ok(listener) => {
+                let run = listener.run(timings.clone(), counters.clone(), tasks.stop.clone());
+                tasks.spawn("a listener for timings", run);
+            }
+            Err(error) => {
+                let error = describe(&error);
+                tracing::warn!(error, "timings cannot come this way");
+                errors.push(error);
+            }
+        }
+    }
+    is_wanted.then_some((counters, errors))
+}
+
+fn host_name(config: &AgentConfig, facts: &HostFacts) -> Result<HostName, AgentError> {
+    let name = config.name.clone().or_else(|| facts.host_name.clone()).unwrap_or_default();
+    Ok(HostName::new(name)?)
+}
+
+fn endpoints(config: &AgentConfig, name: &HostName) -> Vec<Endpoint> {
+    if config.endpoints.is_empty() {
+        vec![Endpoint { kind: "ssh".into(), address: name.to_string(), port: 22 }]
+    } else {
+        config.endpoints.clone()
+    }
+}
+
+pub(super) fn incarnation_ms(clock: &dyn Clock) -> u64 {
+    u64::try_from(Duration::from_micros(clock.now().as_micros()).as_millis()).unwrap_or(u64::MAX)
+}

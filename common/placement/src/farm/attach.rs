@@ -1,0 +1,228 @@
+//! Which machine is behind a stream?
+//!
+//! A host is its id, never its name or address. Two streams under one id are either the same host that connected again
+//! (then the newer stream counts, and the end of the older one changes nothing), or two machines that were cloned from
+//! one image (then the one that was there first stays, if it still answers). A certificate's name belongs to the first
+//! id that came with it, and to another one only when that host is gone: the machine was installed anew.
+
+use std::sync::Arc;
+
+use thiserror::Error;
+use usher_availability::AvailabilityTracker;
+use usher_types::{BootId, BootTime, DrainMode, EndReason, Goodbye, Hello, HostId, HostState};
+
+use super::{DrainMark, Farm, HostFacts, observe::LastGood, registry::new_entry};
+
+/// A host that was let in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Attached {
+    /// The certificate's name belongs to this host from now on; to be stored.
+    pub bind: Option<String>,
+    /// A host that is gone and whose certificate name this one took over.
+    pub retired: Option<HostId>,
+    /// A drain that ended because the host has booted again; to be removed from the store.
+    pub drain_ended: bool,
+    /// The stream that was open before.
+    pub replaced_stream: Option<u64>,
+}
+
+/// Why a host was not let in.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum AttachRefused {
+    /// Another boot of the same id has a stream: whoever answers a ping on it stays.
+    #[error("host id {host_id} is in use by {held_by}, and {claimed_by} claims it too")]
+    InUse {
+        /// The id.
+        host_id: HostId,
+        /// Name of the host that has it.
+        held_by: String,
+        /// Name of the host that wants it.
+        claimed_by: String,
+        /// The stream to ping.
+        stream_epoch: u64,
+    },
+    /// A newer stream of the same boot is open.
+    #[error("a newer stream of host {0} is open")]
+    OlderStream(HostId),
+    /// The certificate belongs to another host.
+    #[error("certificate {certificate} belongs to host id {bound_to}, not to {claimed}")]
+    OtherHost {
+        /// The name in the certificate.
+        certificate: String,
+        /// The host that it belongs to.
+        bound_to: HostId,
+        /// The host that came with it.
+        claimed: HostId,
+    },
+    /// The certificate names another host.
+    #[error("certificate {certificate} is not for a host called {claimed}")]
+    OtherName {
+        /// The name in the certificate.
+        certificate: String,
+        /// The name that the host gives itself.
+        claimed: String,
+    },
+}
+
+impl Farm {
+    /// Lets a host in, or says why not. `certificate_name` is absent on plain loopback. With `old_is_dead`, a stream
+    /// of another boot that did not answer gives way.
+    ///
+    /// # Errors
+    /// [`AttachRefused`]; nothing has changed then.
+    pub fn attach(
+        &mut self,
+        hello: &Hello,
+        certificate_name: Option<&str>,
+        old_is_dead: bool,
+    ) -> Result<Attached, AttachRefused> {
+        self.check_stream(hello, old_is_dead)?;
+        let retired = match certificate_name.filter(|_| !hello.is_virtual) {
+            Some(name) => self.check_certificate(hello, name)?,
+            None => None,
+        };
+        let inherited = retired.as_ref().and_then(|old| self.retire(old));
+        let mut attached = Attached {
+            bind: None,
+            retired,
+            drain_ended: false,
+            replaced_stream: self.stream_of(&hello.host_id),
+        };
+        if let Some(name) = certificate_name.filter(|_| !hello.is_virtual)
+            && self.bindings.get(name) != Some(&hello.host_id)
+        {
+            self.bindings.insert(name.to_owned(), hello.host_id.clone());
+            attached.bind = Some(name.to_owned());
+        }
+        attached.drain_ended = self.introduce(hello, certificate_name, inherited);
+        Ok(attached)
+    }
+
+    /// Takes a host that is gone for good out of the farm. Its drain, for the machine that has its name now.
+    fn retire(&mut self, host_id: &HostId) -> Option<Arc<DrainMark>> {
+        let entry = self.remove_host(host_id);
+        for grant in self.ledger.on_host(host_id) {
+            grant.end(EndReason::HostLost, self.last_tick);
+        }
+        let waiting = self.waiting_drains.remove(host_id).map(Arc::new);
+        entry.and_then(|entry| entry.view.drain).or(waiting)
+    }
+
+    fn stream_of(&self, host_id: &HostId) -> Option<u64> {
+        self.hosts.get(host_id).and_then(|host| host.stream_epoch)
+    }
+
+    fn check_stream(&self, hello: &Hello, old_is_dead: bool) -> Result<(), AttachRefused> {
+        let Some(host) = self.hosts.get(&hello.host_id) else { return Ok(()) };
+        let Some(stream_epoch) = host.stream_epoch else { return Ok(()) };
+        if host.view.facts.boot_id != hello.boot_id {
+            if old_is_dead {
+                return Ok(());
+            }
+            return Err(AttachRefused::InUse {
+                host_id: hello.host_id.clone(),
+                held_by: host.view.facts.name.to_string(),
+                claimed_by: hello.host_name.to_string(),
+                stream_epoch,
+            });
+        }
+        if hello.stream_epoch < stream_epoch {
+            return Err(AttachRefused::OlderStream(hello.host_id.clone()));
+        }
+        Ok(())
+    }
+
+    /// The host that must give way, if the certificate's name belongs to one that is gone.
+    fn check_certificate(&self, hello: &Hello, certificate: &str) -> Result<Option<HostId>, AttachRefused> {
+        if !hello.host_name.matches(certificate) {
+            return Err(AttachRefused::OtherName {
+                certificate: certificate.to_owned(),
+                claimed: hello.host_name.to_string(),
+            });
+        }
+        let of_other = self.bindings.iter().find(|(name, id)| **id == hello.host_id && *name != certificate);
+        if let Some((name, bound_to)) = of_other {
+            let (certificate, claimed) =
+                (format!("{certificate} (the host has {name})"), hello.host_id.clone());
+            return Err(AttachRefused::OtherHost { certificate, bound_to: bound_to.clone(), claimed });
+        }
+        match self.bindings.get(certificate) {
+            Some(bound) if *bound != hello.host_id => match self.hosts.get(bound) {
+                Some(host) if host.last_state != HostState::Offline => Err(AttachRefused::OtherHost {
+                    certificate: certificate.to_owned(),
+                    bound_to: bound.clone(),
+                    claimed: hello.host_id.clone(),
+                }),
+                _ => Ok(Some(bound.clone())),
+            },
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether a drain ended because the host has booted again.
+    fn introduce(
+        &mut self,
+        hello: &Hello,
+        certificate: Option<&str>,
+        inherited: Option<Arc<DrainMark>>,
+    ) -> bool {
+        let old = self.remove_host(&hello.host_id);
+        let waiting = self.waiting_drains.remove(&hello.host_id).map(Arc::new);
+        let same_boot = old.as_ref().is_some_and(|old| old.view.facts.boot_id == hello.boot_id);
+        let mut drain_ended = false;
+        let mut entry = old.unwrap_or_else(|| new_entry(hello));
+        entry.view.facts = Arc::new(HostFacts::from(hello));
+        entry.view.connected = true;
+        entry.view.shut_down = false;
+        entry.view.drain = entry.view.drain.or(waiting).or(inherited);
+        entry.stream_epoch = Some(hello.stream_epoch);
+        entry.certificate_name = certificate.map(str::to_owned);
+        if !same_boot {
+            // Nothing that was measured or promised in an earlier boot is true in this one.
+            for grant in self.ledger.on_host(&hello.host_id) {
+                grant.end(EndReason::HostLost, self.last_tick);
+            }
+            drain_ended = entry.view.drain.as_ref().is_some_and(|mark| ends_with_boot(mark, &hello.boot_id));
+            if drain_ended {
+                entry.view.drain = None;
+            }
+            entry.view.reading = None;
+            entry.view.latency = None;
+            entry.view.sessions = Arc::new([]);
+            entry.last_good = LastGood::default();
+            entry.cell.forget_users();
+            entry.tracker = AvailabilityTracker::default();
+        }
+        self.insert_host(entry);
+        drain_ended
+    }
+
+    /// The end of a stream. Absent goodbye: it broke. The end of a stream that another one has replaced changes
+    /// nothing. Whether it was the living one.
+    pub fn detach(
+        &mut self,
+        host_id: &HostId,
+        stream_epoch: u64,
+        goodbye: Option<Goodbye>,
+        now: BootTime,
+    ) -> bool {
+        let Some(host) = self.hosts.get_mut(host_id) else { return false };
+        if host.stream_epoch != Some(stream_epoch) {
+            return false;
+        }
+        host.stream_epoch = None;
+        host.view.connected = false;
+        if goodbye == Some(Goodbye::HostShutdown) {
+            host.view.shut_down = true;
+            for grant in self.ledger.on_host(host_id) {
+                grant.end(EndReason::HostLost, now);
+            }
+        }
+        self.publish(host_id);
+        true
+    }
+}
+
+fn ends_with_boot(mark: &DrainMark, boot_id: &BootId) -> bool {
+    mark.drain.mode == DrainMode::UntilRestart && mark.boot_id.as_ref().is_none_or(|set_in| set_in != boot_id)
+}

@@ -1,0 +1,317 @@
+//! The one owner of the farm: takes in what hosts and admins say, one after the other, and publishes what it makes.
+//!
+//! Everything arrives through one bounded queue. A sender waits while it is full, and each stream sends one message at a
+//! time, so a host that floods slows itself down and nobody else. Nothing here waits for the disk: what must last is
+//! stored by whoever asked, before it comes here.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::{Instant, MissedTickBehavior, interval, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+use usher_placement::farm::{ApplyRefused, AttachRefused, Attached, DrainMark, Effect, Farm, PoolRecord};
+use usher_proto::{self as proto, v1::attach_response::Message};
+use usher_types::{
+    BootTime, Drain, FieldFault, Goodbye, Hello, HostId, Latency, Load, PolicyChange, PoolName, Replica,
+    Session,
+};
+
+use crate::{shared::Shared, store::StoreHandle, stored};
+
+/// Messages waiting for the farm. Far more than arrive between two turns; a flood waits in its own stream.
+pub(crate) const QUEUE: usize = 4096;
+/// Messages taken in before anything is published.
+const BATCH: usize = 256;
+/// Snapshots are at least this far apart: a storm of reports costs a bounded number of them.
+const PUBLISH_EVERY: Duration = Duration::from_millis(10);
+const TICK_EVERY: Duration = Duration::from_secs(1);
+/// How often what is known of the hosts is stored.
+const STORE_EVERY: Duration = Duration::from_secs(10);
+
+/// What the farm is told or asked.
+#[derive(Debug)]
+pub(crate) enum FarmCommand {
+    Attach {
+        hello: Box<Hello>,
+        certificate_name: Option<String>,
+        old_is_dead: bool,
+        answer: oneshot::Sender<Result<Attached, AttachRefused>>,
+    },
+    Detach {
+        host_id: HostId,
+        stream_epoch: u64,
+        goodbye: Option<Goodbye>,
+    },
+    Load {
+        from: Source,
+        load: Box<Load>,
+        faults: Vec<FieldFault>,
+    },
+    Latency {
+        from: Source,
+        latency: Latency,
+        faults: usize,
+    },
+    Replicas {
+        from: Source,
+        replicas: Vec<Replica>,
+    },
+    Sessions {
+        from: Source,
+        sessions: Vec<Session>,
+    },
+    PreparePool {
+        name: PoolName,
+        expected: Option<u64>,
+        change: Box<PolicyChange>,
+        dry_run: bool,
+        answer: oneshot::Sender<Result<(PoolRecord, Option<PoolRecord>), ApplyRefused>>,
+    },
+    CommitPool {
+        record: Box<PoolRecord>,
+        answer: oneshot::Sender<()>,
+    },
+    AbandonPool(PoolName),
+    ListPools(oneshot::Sender<Vec<(PoolRecord, usize)>>),
+    DrainMark {
+        host_id: HostId,
+        drain: Drain,
+        answer: oneshot::Sender<Option<DrainMark>>,
+    },
+    SetDrain {
+        host_id: HostId,
+        mark: Option<DrainMark>,
+        answer: oneshot::Sender<bool>,
+    },
+}
+
+/// Which stream a message came through, and when it was measured.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Source {
+    pub host_id: HostId,
+    pub stream_epoch: u64,
+    pub measured_at: BootTime,
+}
+
+struct FarmTask {
+    farm: Farm,
+    shared: Arc<Shared>,
+    store: StoreHandle,
+    dirty: bool,
+    last_store: Option<tokio::task::JoinHandle<()>>,
+}
+
+/// Runs the farm until `shutdown`.
+pub(crate) async fn run(
+    farm: Farm,
+    shared: Arc<Shared>,
+    store: StoreHandle,
+    mut commands: mpsc::Receiver<FarmCommand>,
+    shutdown: CancellationToken,
+) {
+    let mut task = FarmTask { farm, shared, store, dirty: true, last_store: None };
+    task.publish();
+    let mut batch = Vec::with_capacity(BATCH);
+    let mut ticks = interval(TICK_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut stores = interval(STORE_EVERY);
+    stores.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut publish_at = Instant::now();
+    loop {
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => break,
+            _ = ticks.tick() => task.tick(),
+            _ = stores.tick() => task.store_last_known(),
+            () = sleep_until(publish_at), if task.dirty => {
+                task.publish();
+                publish_at = Instant::now() + PUBLISH_EVERY;
+            }
+            taken = commands.recv_many(&mut batch, BATCH) => {
+                if taken == 0 {
+                    break;
+                }
+                for command in batch.drain(..) {
+                    task.handle(command);
+                }
+            }
+        }
+    }
+    task.store_last_known();
+    if let Some(storing) = task.last_store.take() {
+        // The store's own errors are logged where they happen.
+        let _ = storing.await;
+    }
+}
+
+impl FarmTask {
+    fn publish(&mut self) {
+        self.dirty = false;
+        let now = self.shared.now();
+        self.shared.snapshot.store(self.farm.snapshot(now));
+    }
+
+    fn tick(&mut self) {
+        let now = self.shared.now();
+        let effects = self.farm.tick(now);
+        self.shared.last_tick_us.store(now.as_micros(), Ordering::Release);
+        self.act(effects);
+        // Ages count on by themselves; only what changed is published.
+        self.publish();
+    }
+
+    fn act(&self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::EndPlace { host_id, token, attempt, reason } => {
+                    let end = proto::write::end_place(&proto::EndPlace { token, attempt, reason });
+                    self.shared.links.send(&host_id, Message::EndPlace(end));
+                }
+                Effect::StateChanged { host_id, from, to, reason } => {
+                    tracing::info!(%host_id, %from, %to, reason, "host changed its state");
+                }
+                Effect::Thawed { after } => {
+                    tracing::warn!(
+                        after_s = after.as_secs_f64(),
+                        "the coordinator was frozen; placements wait for fresh reports"
+                    );
+                }
+            }
+        }
+    }
+
+    fn handle(&mut self, command: FarmCommand) {
+        self.dirty = true;
+        match command {
+            FarmCommand::Attach { hello, certificate_name, old_is_dead, answer } => {
+                let attached = self.farm.attach(&hello, certificate_name.as_deref(), old_is_dead);
+                // The host's first messages must find it in the snapshot that its settings are taken from.
+                self.publish();
+                // Whoever asked may be gone; its stream then ends by itself.
+                let _ = answer.send(attached);
+            }
+            FarmCommand::Detach { host_id, stream_epoch, goodbye } => {
+                self.farm.detach(&host_id, stream_epoch, goodbye, self.shared.now());
+            }
+            FarmCommand::Load { from, load, faults } => self.observe_load(&from, *load, &faults),
+            FarmCommand::Latency { from, latency, faults } => {
+                if self.is_current(&from) {
+                    self.farm.observe_latency(&from.host_id, latency, faults, from.measured_at);
+                }
+            }
+            FarmCommand::Replicas { from, replicas } => {
+                if self.is_current(&from) {
+                    self.farm.observe_replicas(&from.host_id, replicas);
+                }
+            }
+            FarmCommand::Sessions { from, sessions } => {
+                if self.is_current(&from) {
+                    self.farm.observe_sessions(&from.host_id, sessions, from.measured_at);
+                }
+            }
+            admin => self.handle_admin(admin),
+        }
+    }
+
+    fn handle_admin(&mut self, command: FarmCommand) {
+        match command {
+            FarmCommand::PreparePool { name, expected, change, dry_run, answer } => {
+                let before = self.farm.pool_record(&name).cloned();
+                let prepared = self.farm.prepare_pool(&name, expected, &change, dry_run);
+                if let Err(Ok(_)) = answer.send(prepared.map(|record| (record, before)))
+                    && !dry_run
+                {
+                    self.farm.abandon_pool(&name);
+                }
+            }
+            FarmCommand::CommitPool { record, answer } => {
+                let name = record.name.clone();
+                self.farm.commit_pool(*record, self.shared.now());
+                // Decisions use the new version before anybody is told that it is in force.
+                self.publish();
+                self.send_settings(&name);
+                let _ = answer.send(());
+            }
+            FarmCommand::AbandonPool(name) => self.farm.abandon_pool(&name),
+            FarmCommand::ListPools(answer) => {
+                let pools = self.farm.pool_records().map(|(record, hosts)| (record.clone(), hosts)).collect();
+                let _ = answer.send(pools);
+            }
+            FarmCommand::DrainMark { host_id, drain, answer } => {
+                let _ = answer.send(self.farm.drain_mark(&host_id, drain));
+            }
+            FarmCommand::SetDrain { host_id, mark, answer } => {
+                let was_drained = self.farm.set_drain(&host_id, mark).is_some();
+                self.publish();
+                self.send_settings_to(&host_id);
+                let _ = answer.send(was_drained);
+            }
+            _ => {}
+        }
+    }
+
+    fn is_current(&self, from: &Source) -> bool {
+        self.farm.is_current(&from.host_id, from.stream_epoch)
+    }
+
+    fn observe_load(&mut self, from: &Source, load: Load, faults: &[FieldFault]) {
+        if !self.is_current(from) {
+            return;
+        }
+        let wall = self.shared.clock.wall_unix_ms();
+        let effects = self.farm.observe_load(&from.host_id, load, faults, from.measured_at, wall);
+        self.act(effects);
+    }
+
+    fn send_settings(&self, pool: &PoolName) {
+        let snapshot = self.shared.snapshot.load();
+        let Some(pool) = snapshot.pools.get(pool) else { return };
+        for host in &pool.hosts {
+            self.send_settings_to(&host.facts.host_id);
+        }
+    }
+
+    fn send_settings_to(&self, host_id: &HostId) {
+        if let Some(settings) = settings_of(&self.shared, host_id) {
+            self.shared.links.send(host_id, Message::PoolSettings(settings));
+        }
+    }
+
+    /// Stores what is known of the hosts, unless the store is still busy with the last time.
+    fn store_last_known(&mut self) {
+        if self.last_store.as_ref().is_some_and(|storing| !storing.is_finished()) {
+            return;
+        }
+        let now_unix_ms = self.shared.clock.wall_unix_ms();
+        let known: Vec<_> = self
+            .farm
+            .last_known()
+            .into_iter()
+            .map(|known| stored::host_to_store(known, now_unix_ms))
+            .collect();
+        let store = self.store.clone();
+        self.last_store = Some(tokio::spawn(async move {
+            if let Err(error) = store.put_last_known(known).await {
+                tracing::warn!(%error, "cannot store what is known of the hosts");
+            }
+        }));
+    }
+}
+
+/// The settings that a host must have now.
+pub(crate) fn settings_of(shared: &Shared, host_id: &HostId) -> Option<proto::v1::PoolSettings> {
+    let snapshot = shared.snapshot.load();
+    let (pool, position) = snapshot.find_host(host_id.as_str()).ok()?;
+    let settings = proto::PoolSettings {
+        pool: pool.name.clone(),
+        version: pool.version,
+        policy: (*pool.policy).clone(),
+        drain: pool.hosts[position].drain.as_ref().map(|mark| mark.drain.clone()),
+    };
+    Some(proto::write::pool_settings(&settings))
+}

@@ -1,0 +1,428 @@
+//! `AgentService`: one stream per host. It introduces itself, then tells and is told.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::{MissedTickBehavior, interval, timeout},
+};
+use tokio_stream::{StreamExt, wrappers::ReceiverStream};
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Request, Response, Status, Streaming};
+use usher_placement::farm::{AttachRefused, Attached};
+use usher_proto::{
+    self as proto,
+    error::{self, reason},
+    read,
+    v1::{self, agent_service_server::AgentService, attach_request, attach_response::Message},
+    write,
+};
+use usher_runtime::{identity::Transport, shutdown::Shutdown};
+use usher_types::{FieldFault, Goodbye, Hello, HostId, Replica, Session};
+
+use super::{caller, unavailable};
+use crate::{
+    farm_task::{FarmCommand, Source, settings_of},
+    links::{HostLink, OUTBOX, Outgoing, Ticks},
+    shared::Shared,
+    store::StoreHandle,
+};
+
+/// How long a stream may be open before it says who it is.
+const HELLO_WITHIN: Duration = Duration::from_secs(5);
+/// How long a host may take to answer a ping before another machine may have its id.
+const PING_WITHIN: Duration = Duration::from_secs(2);
+const TICK_EVERY: Duration = Duration::from_secs(1);
+/// Entries of a list that is sent in pages: far above what one host serves, and a bound on memory.
+const MAX_LISTED: usize = 200_000;
+
+/// The service.
+pub(crate) struct Agents {
+    pub shared: Arc<Shared>,
+    pub store: StoreHandle,
+    pub shutdown: Shutdown,
+}
+
+#[tonic::async_trait]
+impl AgentService for Agents {
+    type AttachStream = ReceiverStream<Outgoing>;
+
+    async fn attach(
+        &self,
+        request: Request<Streaming<v1::AttachRequest>>,
+    ) -> Result<Response<Self::AttachStream>, Status> {
+        if self.shutdown.has_begun() {
+            return Err(Status::unavailable("the coordinator is shutting down"));
+        }
+        let caller = caller(&request)?;
+        let certificate = (caller.transport == Transport::Tls).then(|| caller.name.clone());
+        let mut incoming = request.into_inner();
+        let hello = first_hello(&mut incoming).await?;
+        if hello.is_virtual && !self.shared.config.allow_virtual {
+            let message = format!(
+                "host {} is virtual, and this coordinator has allow_virtual = false",
+                hello.host_name
+            );
+            return Err(error::status(
+                Code::PermissionDenied,
+                reason::NOT_AUTHORIZED,
+                message,
+                Default::default(),
+                None,
+            ));
+        }
+        let attached = self.register(&hello, certificate).await?;
+        self.keep_what_lasts(&hello, attached).await?;
+        let (outbox, outgoing) = mpsc::channel(OUTBOX);
+        let link = Arc::new(HostLink::new(hello.stream_epoch, outbox));
+        // From here on every new place is told through the link; what was given before is told now.
+        self.shared.links.open(hello.host_id.clone(), link.clone());
+        self.welcome(&hello, &link);
+        let stream = HostStream {
+            shared: self.shared.clone(),
+            link,
+            interval: hello.report_interval,
+            host_id: hello.host_id,
+            ticks: Ticks::default(),
+            replicas: Pages::default(),
+            sessions: Pages::default(),
+        };
+        self.shutdown.spawn(stream.run(incoming, self.shutdown.token()));
+        Ok(Response::new(ReceiverStream::new(outgoing)))
+    }
+}
+
+async fn first_hello(incoming: &mut Streaming<v1::AttachRequest>) -> Result<Hello, Status> {
+    let first = timeout(HELLO_WITHIN, incoming.message())
+        .await
+        .map_err(|_| Status::deadline_exceeded("no Hello within 5 s"))??
+        .and_then(|first| first.message);
+    match first {
+        Some(attach_request::Message::Hello(hello)) => {
+            read::hello(hello).map_err(|faults| error::invalid_fields(&faults))
+        }
+        _ => Err(error::invalid_fields(&[FieldFault::new("message", "another one", "Hello first")])),
+    }
+}
+
+impl Agents {
+    /// Lets the host in. If another machine holds its id, whoever answers a ping stays.
+    async fn register(&self, hello: &Hello, certificate: Option<String>) -> Result<Attached, Status> {
+        match self.attach_once(hello, certificate.clone(), false).await? {
+            Err(AttachRefused::InUse { host_id, held_by, claimed_by, .. }) => {
+                let alive = match self.shared.links.get(&host_id) {
+                    Some(link) => link.answers(PING_WITHIN).await,
+                    None => false,
+                };
+                if alive {
+                    tracing::error!(%host_id, held_by, claimed_by, "two machines have one host id, the second is refused");
+                    let in_use = AttachRefused::InUse { host_id, held_by, claimed_by, stream_epoch: 0 };
+                    return Err(refused(&in_use));
+                }
+                self.attach_once(hello, certificate, true).await?.map_err(|why| refused(&why))
+            }
+            other => other.map_err(|why| refused(&why)),
+        }
+    }
+
+    async fn attach_once(
+        &self,
+        hello: &Hello,
+        certificate_name: Option<String>,
+        old_is_dead: bool,
+    ) -> Result<Result<Attached, AttachRefused>, Status> {
+        let (answer, answered) = oneshot::channel();
+        let hello = Box::new(hello.clone());
+        let command = FarmCommand::Attach { hello, certificate_name, old_is_dead, answer };
+        self.shared.farm.send(command).await.map_err(unavailable)?;
+        answered.await.map_err(unavailable)
+    }
+
+    async fn keep_what_lasts(&self, hello: &Hello, attached: Attached) -> Result<(), Status> {
+        let mut stored = Ok(());
+        if let Some(certificate) = attached.bind {
+            stored = self.store.put_binding(certificate, hello.host_id.clone()).await;
+        }
+        if attached.drain_ended && stored.is_ok() {
+            stored = self.store.delete_drain(hello.host_id.clone()).await;
+        }
+        if let Some(retired) = attached.retired {
+            tracing::info!(%retired, host_id = %hello.host_id, "a host was replaced by another one with its certificate name");
+            self.move_drain(&retired, hello).await;
+        }
+        stored.map_err(|error| {
+            tracing::error!(%error, host_id = %hello.host_id, "cannot store the bond of a certificate and its host");
+            Status::unavailable("the bond of this certificate and host could not be stored")
+        })
+    }
+
+    /// The marks of a host that is gone belong to the one that took its place.
+    async fn move_drain(&self, retired: &HostId, hello: &Hello) {
+        let snapshot = self.shared.snapshot.load_full();
+        let inherited = snapshot
+            .find_host(hello.host_id.as_str())
+            .ok()
+            .and_then(|(pool, position)| pool.hosts[position].drain.clone());
+        let mut writes = vec![crate::store::Write::DeleteDrain(retired.clone())];
+        if let Some(mark) = inherited {
+            let record = crate::stored::drain_to_store(&mark, self.shared.clock.wall_unix_ms());
+            writes.push(crate::store::Write::PutDrain(hello.host_id.clone(), record));
+        }
+        if let Err(error) = self.store.write(writes).await {
+            tracing::error!(%error, host_id = %hello.host_id, "cannot store the marks of a replaced host");
+        }
+    }
+
+    fn welcome(&self, hello: &Hello, link: &HostLink) {
+        let spread = self.shared.reconnect_spread();
+        link.send(Message::Welcome(v1::Welcome {
+            coordinator_id: self.shared.coordinator_id.clone(),
+            instance_id: self.shared.instance_id.clone(),
+            reconnect_spread_ms: u32::try_from(spread.as_millis()).unwrap_or(u32::MAX),
+        }));
+        if let Some(settings) = settings_of(&self.shared, &hello.host_id) {
+            link.send(Message::PoolSettings(settings));
+        }
+        let now = self.shared.now();
+        for place in self.shared.ledger.on_host(&hello.host_id).iter().filter_map(|grant| grant.to_place(now))
+        {
+            let expect =
+                proto::ExpectSession { place, ask: false, max_users: usher_types::UserLimit::Unlimited };
+            link.send(Message::ExpectSession(write::expect_session(&expect)));
+        }
+    }
+}
+
+fn refused(why: &AttachRefused) -> Status {
+    let (code, reason) = match why {
+        AttachRefused::InUse { .. } => (Code::AlreadyExists, reason::HOST_ID_IN_USE),
+        AttachRefused::OlderStream(_) => (Code::Aborted, reason::HOST_ID_IN_USE),
+        AttachRefused::OtherHost { .. } | AttachRefused::OtherName { .. } => {
+            (Code::PermissionDenied, reason::IDENTITY_MISMATCH)
+        }
+    };
+    error::status(code, reason, why.to_string(), Default::default(), None)
+}
+
+/// A list that comes in pages. Page 0 begins it, the last page makes it valid; anything else is dropped.
+struct Pages<T> {
+    generation: u64,
+    next_page: Option<u32>,
+    entries: Vec<T>,
+}
+
+impl<T> Default for Pages<T> {
+    fn default() -> Self {
+        Self { generation: 0, next_page: None, entries: Vec::new() }
+    }
+}
+
+impl<T> Pages<T> {
+    /// The whole list, if this page completes it.
+    fn take(&mut self, generation: u64, page: u32, last: bool, entries: Vec<T>) -> Option<Vec<T>> {
+        if page == 0 {
+            (self.generation, self.next_page) = (generation, Some(0));
+            self.entries.clear();
+        }
+        if self.next_page != Some(page) || self.generation != generation {
+            self.next_page = None;
+            return None;
+        }
+        self.next_page = page.checked_add(1);
+        self.entries.extend(entries);
+        if self.entries.len() > MAX_LISTED {
+            tracing::warn!(
+                limit = MAX_LISTED,
+                "a host lists more entries than are taken, the rest is dropped"
+            );
+            self.entries.truncate(MAX_LISTED);
+        }
+        last.then(|| {
+            self.next_page = None;
+            std::mem::take(&mut self.entries)
+        })
+    }
+}
+
+/// One host's stream, after its introduction.
+struct HostStream {
+    shared: Arc<Shared>,
+    link: Arc<HostLink>,
+    host_id: HostId,
+    interval: Duration,
+    ticks: Ticks,
+    replicas: Pages<Replica>,
+    sessions: Pages<Session>,
+}
+
+impl HostStream {
+    async fn run(mut self, incoming: Streaming<v1::AttachRequest>, shutdown: CancellationToken) {
+        let _open = self.shared.metrics.stream_opened();
+        tracing::info!(host_id = %self.host_id, stream_epoch = self.link.stream_epoch, "host attached");
+        let goodbye = self.serve(incoming, shutdown).await;
+        self.shared.links.close(&self.host_id, self.link.stream_epoch);
+        let stream_epoch = self.link.stream_epoch;
+        let detach = FarmCommand::Detach { host_id: self.host_id.clone(), stream_epoch, goodbye };
+        // The farm task ends before the streams do when the process stops.
+        let _ = self.shared.farm.send(detach).await;
+        tracing::info!(host_id = %self.host_id, stream_epoch, ?goodbye, "host detached");
+    }
+
+    async fn serve(
+        &mut self,
+        mut incoming: Streaming<v1::AttachRequest>,
+        shutdown: CancellationToken,
+    ) -> Option<Goodbye> {
+        let mut ticks = interval(TICK_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let ended = self.link.ended.clone();
+        loop {
+            let message = tokio::select! {
+                biased;
+                () = ended.cancelled() => return None,
+                () = shutdown.cancelled() => {
+                    let reason = "the coordinator is shutting down".to_owned();
+                    self.link.send(Message::GoElsewhere(v1::GoElsewhere { reason }));
+                    return None;
+                }
+                _ = ticks.tick() => {
+                    let tick = self.ticks.next(self.shared.now());
+                    if !self.link.send(Message::Tick(v1::Tick { tick })) {
+                        return None;
+                    }
+                    continue;
+                }
+                message = incoming.next() => message,
+            };
+            match message {
+                Some(Ok(v1::AttachRequest { message: Some(message) })) => match self.take(message).await {
+                    Taken::On => {}
+                    Taken::Goodbye(goodbye) => return Some(goodbye),
+                    Taken::Stopped => return None,
+                },
+                // A message of a later version of the protocol.
+                Some(Ok(v1::AttachRequest { message: None })) => {
+                    self.shared.metrics.report_dropped("unknown")
+                }
+                Some(Err(status)) => {
+                    tracing::debug!(host_id = %self.host_id, %status, "a host's stream broke");
+                    return None;
+                }
+                None => return None,
+            }
+        }
+    }
+
+    async fn take(&mut self, message: attach_request::Message) -> Taken {
+        use attach_request::Message as In;
+        match message {
+            In::Load(load) => return self.take_load(load).await,
+            In::Latency(latency) => {
+                let (latency, faults) = read::latency(latency);
+                self.count("latency", &faults);
+                let from = self.source(None);
+                return self.send(FarmCommand::Latency { from, latency, faults: faults.len() }).await;
+            }
+            In::InventoryPage(page) => {
+                let (page, faults) = read::inventory_page(page);
+                self.count("inventory", &faults);
+                if let Some(replicas) =
+                    self.replicas.take(page.generation, page.page, page.last, page.replicas)
+                {
+                    return self.send(FarmCommand::Replicas { from: self.source(None), replicas }).await;
+                }
+            }
+            In::SessionsPage(page) => {
+                let (page, faults) = read::sessions_page(page);
+                self.count("sessions", &faults);
+                if let Some(sessions) =
+                    self.sessions.take(page.generation, page.page, page.last, page.sessions)
+                {
+                    return self.send(FarmCommand::Sessions { from: self.source(None), sessions }).await;
+                }
+            }
+            In::PlaceAnswer(answer) => match read::place_answer(answer) {
+                Ok(answer) => {
+                    self.shared.links.consent(&answer.token, answer.attempt, answer.answer);
+                    self.heard();
+                }
+                Err(fault) => self.count("place_answer", &[fault]),
+            },
+            In::SessionCheckAnswer(answer) => {
+                self.shared.links.session_checked(answer.check_id, answer.exists);
+            }
+            In::Pong(pong) => self.link.pong(pong.nonce),
+            In::Goodbye(goodbye) => match read::goodbye(goodbye) {
+                Ok(goodbye) => return Taken::Goodbye(goodbye),
+                Err(fault) => self.count("goodbye", &[fault]),
+            },
+            // A stream introduces itself once; a second Hello changes nothing.
+            In::Hello(_) => self.shared.metrics.report_dropped("hello"),
+        }
+        Taken::On
+    }
+
+    async fn take_load(&mut self, load: v1::Load) -> Taken {
+        let (load, faults) = read::load(load);
+        self.count("load", &faults);
+        let from = self.source(load.tick_echo);
+        self.send(FarmCommand::Load { from, load: Box::new(load), faults }).await
+    }
+
+    /// A host that answers is not silent any more.
+    fn heard(&self) {
+        let snapshot = self.shared.snapshot.load();
+        if let Ok((pool, position)) = snapshot.find_host(self.host_id.as_str()) {
+            let cell = &pool.members.cells[position];
+            if cell.load().is_silent() {
+                cell.set_silent(false);
+            }
+        }
+    }
+
+    fn source(&self, tick_echo: Option<u64>) -> Source {
+        let now = self.shared.now();
+        Source {
+            host_id: self.host_id.clone(),
+            stream_epoch: self.link.stream_epoch,
+            measured_at: self.ticks.measured_at(tick_echo, now, self.interval),
+        }
+    }
+
+    async fn send(&self, command: FarmCommand) -> Taken {
+        if self.shared.farm.send(command).await.is_ok() { Taken::On } else { Taken::Stopped }
+    }
+
+    fn count(&self, kind: &'static str, faults: &[FieldFault]) {
+        self.shared.metrics.report_taken(kind);
+        for fault in faults {
+            self.shared.metrics.value_rejected(kind);
+            tracing::debug!(host_id = %self.host_id, kind, %fault, "a value of a report was refused");
+        }
+    }
+}
+
+/// What follows from a message.
+enum Taken {
+    On,
+    Goodbye(Goodbye),
+    Stopped,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_valid_with_its_last_page_only() {
+        let mut pages = Pages::default();
+        assert_eq!(pages.take(1, 0, false, vec!["a"]), None);
+        assert_eq!(pages.take(1, 1, true, vec!["b"]), Some(vec!["a", "b"]));
+        // A page is missing, or belongs to another list: nothing of it is taken.
+        assert_eq!(pages.take(2, 0, false, vec!["a"]), None);
+        assert_eq!(pages.take(2, 2, true, vec!["c"]), None);
+        assert_eq!(pages.take(3, 0, false, vec!["a"]), None);
+        assert_eq!(pages.take(4, 1, true, vec!["b"]), None);
+        assert_eq!(pages.take(5, 0, true, vec!["z"]), Some(vec!["z"]));
+    }
+}

@@ -1,0 +1,315 @@
+//! The open streams of hosts, and the questions that are on their way through them.
+//!
+//! Anyone may send to a host: a placement tells it of a place, an operator drains it. Each stream has a bounded queue;
+//! a host that does not read fills its own, is cut off and connects again, and then gets the whole truth anew. Nobody
+//! else ever waits for it.
+
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::{Notify, mpsc};
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+use usher_proto::v1::{self, attach_response::Message};
+use usher_types::{BootTime, HostId, RefusalReason, Token};
+
+/// Messages that may wait for one host: more than a full book of places after a reconnect.
+pub(crate) const OUTBOX: usize = 16_384;
+
+/// What goes to a host.
+pub(crate) type Outgoing = Result<v1::AttachResponse, Status>;
+
+/// One open stream.
+#[derive(Debug)]
+pub(crate) struct HostLink {
+    /// Of the stream.
+    pub stream_epoch: u64,
+    outbox: mpsc::Sender<Outgoing>,
+    /// Ends the stream: it was replaced, or its host does not read.
+    pub ended: CancellationToken,
+    pings: AtomicU64,
+    pongs: AtomicU64,
+    ponged: Notify,
+}
+
+impl HostLink {
+    pub(crate) fn new(stream_epoch: u64, outbox: mpsc::Sender<Outgoing>) -> Self {
+        Self {
+            stream_epoch,
+            outbox,
+            ended: CancellationToken::new(),
+            pings: AtomicU64::new(0),
+            pongs: AtomicU64::new(0),
+            ponged: Notify::new(),
+        }
+    }
+
+    /// Queues a message. A host whose queue is full is cut off.
+    pub(crate) fn send(&self, message: Message) -> bool {
+        let sent = self.outbox.try_send(Ok(v1::AttachResponse { message: Some(message) })).is_ok();
+        if !sent && !self.outbox.is_closed() {
+            tracing::warn!(
+                stream_epoch = self.stream_epoch,
+                "a host does not read its stream, cutting it off"
+            );
+            self.ended.cancel();
+        }
+        sent
+    }
+
+    /// Whether the host answers a ping within `limit`.
+    pub(crate) async fn answers(&self, limit: Duration) -> bool {
+        let nonce = self.pings.fetch_add(1, Ordering::AcqRel) + 1;
+        if !self.send(Message::Ping(v1::Ping { nonce })) {
+            return false;
+        }
+        let answered = async {
+            while self.pongs.load(Ordering::Acquire) < nonce {
+                self.ponged.notified().await;
+            }
+        };
+        tokio::select! {
+            answered = tokio::time::timeout(limit, answered) => answered.is_ok(),
+            () = self.ended.cancelled() => false,
+        }
+    }
+
+    /// The host answered a ping.
+    pub(crate) fn pong(&self, nonce: u64) {
+        self.pongs.fetch_max(nonce, Ordering::AcqRel);
+        self.ponged.notify_waiters();
+        self.ponged.notify_one();
+    }
+}
+
+/// A question to a host, and its answer when it comes.
+#[derive(Debug)]
+struct Question<T> {
+    answer: OnceLock<T>,
+    answered: Notify,
+}
+
+impl<T> Default for Question<T> {
+    fn default() -> Self {
+        Self { answer: OnceLock::new(), answered: Notify::new() }
+    }
+}
+
+impl<T: Copy> Question<T> {
+    fn settle(&self, answer: T) {
+        // A second answer to one question changes nothing.
+        let _ = self.answer.set(answer);
+        self.answered.notify_one();
+    }
+
+    async fn wait(&self, limit: Duration) -> Option<T> {
+        let answered = async {
+            while self.answer.get().is_none() {
+                self.answered.notified().await;
+            }
+        };
+        // Whether in time or not, what counts is whether there is an answer now.
+        let _ = tokio::time::timeout(limit, answered).await;
+        self.answer.get().copied()
+    }
+}
+
+/// A host's answer to a place that it was asked for.
+pub(crate) type ConsentAnswer = Result<(), RefusalReason>;
+
+/// All open streams and open questions.
+#[derive(Debug, Default)]
+pub(crate) struct Links {
+    links: papaya::HashMap<HostId, Arc<HostLink>>,
+    consents: papaya::HashMap<(Token, u32), Arc<Question<ConsentAnswer>>>,
+    checks: papaya::HashMap<u64, Arc<Question<Option<bool>>>>,
+    next_check: AtomicU64,
+}
+
+impl Links {
+    /// Registers a host's stream; the one that it replaces is ended.
+    pub(crate) fn open(&self, host_id: HostId, link: Arc<HostLink>) {
+        if let Some(old) = self.links.pin().insert(host_id, link) {
+            old.ended.cancel();
+        }
+    }
+
+    /// Forgets a stream, unless another one has replaced it.
+    pub(crate) fn close(&self, host_id: &HostId, stream_epoch: u64) {
+        let _ = self.links.pin().remove_if(host_id, |_, link| link.stream_epoch == stream_epoch);
+    }
+
+    pub(crate) fn get(&self, host_id: &HostId) -> Option<Arc<HostLink>> {
+        self.links.pin().get(host_id).cloned()
+    }
+
+    /// Sends to a host. False: it has no stream, or does not read it.
+    pub(crate) fn send(&self, host_id: &HostId, message: Message) -> bool {
+        self.get(host_id).is_some_and(|link| link.send(message))
+    }
+
+    /// Streams that are open.
+    pub(crate) fn len(&self) -> usize {
+        self.links.len()
+    }
+
+    /// Asks a host for a place and waits for its answer. Absent: silence.
+    pub(crate) async fn ask_consent(
+        &self,
+        host_id: &HostId,
+        message: v1::ExpectSession,
+        key: (Token, u32),
+        limit: Duration,
+    ) -> Option<ConsentAnswer> {
+        let question = Arc::new(Question::default());
+        self.consents.pin().insert(key.clone(), question.clone());
+        let _forget = Forget(|| drop(self.consents.pin().remove(&key).cloned()));
+        if !self.send(host_id, Message::ExpectSession(message)) {
+            return None;
+        }
+        question.wait(limit).await
+    }
+
+    /// A host has answered. Whether anybody waited for it.
+    pub(crate) fn consent(&self, token: &Token, attempt: u32, answer: ConsentAnswer) -> bool {
+        let question = self.consents.pin().get(&(token.clone(), attempt)).cloned();
+        question.is_some_and(|question| {
+            question.settle(answer);
+            true
+        })
+    }
+
+    /// Asks a host whether a session still exists. Absent: silence, or it cannot tell.
+    pub(crate) async fn ask_session(
+        &self,
+        host_id: &HostId,
+        session_id: &str,
+        user: &str,
+        limit: Duration,
+    ) -> Option<bool> {
+        let check_id = self.next_check.fetch_add(1, Ordering::AcqRel) + 1;
+        let question = Arc::new(Question::default());
+        self.checks.pin().insert(check_id, question.clone());
+        let _forget = Forget(|| drop(self.checks.pin().remove(&check_id).cloned()));
+        let check = v1::SessionCheck { check_id, session_id: session_id.to_owned(), user: user.to_owned() };
+        if !self.send(host_id, Message::SessionCheck(check)) {
+            return None;
+        }
+        question.wait(limit).await.flatten()
+    }
+
+    /// A host has answered.
+    pub(crate) fn session_checked(&self, check_id: u64, exists: Option<bool>) {
+        if let Some(question) = self.checks.pin().get(&check_id) {
+            question.settle(exists);
+        }
+    }
+}
+
+/// Runs its closure when it goes out of scope, however that comes about.
+struct Forget<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for Forget<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// When the ticks of a stream were sent, to tell a Load that was held up on the way from a fresh one.
+#[derive(Debug, Default)]
+pub(crate) struct Ticks {
+    sent: std::collections::VecDeque<(u64, BootTime)>,
+    last: u64,
+}
+
+/// Ticks remembered: with one a second, more than any delay that a stream survives.
+const TICKS_KEPT: usize = 256;
+/// Ticks come each second, so an echo may always be this old.
+const MIN_ECHO_AGE: Duration = Duration::from_secs(3);
+
+impl Ticks {
+    /// The next tick, sent at `now`.
+    pub(crate) fn next(&mut self, now: BootTime) -> u64 {
+        self.last += 1;
+        self.sent.push_back((self.last, now));
+        if self.sent.len() > TICKS_KEPT {
+            self.sent.pop_front();
+        }
+        self.last
+    }
+
+    /// When a Load that arrives at `now` and echoes `echo` was measured: at its arrival, unless its echo is older than
+    /// two intervals: then it was held up, and is as old as that tick.
+    pub(crate) fn measured_at(&self, echo: Option<u64>, now: BootTime, interval: Duration) -> BootTime {
+        let Some(echo) = echo else { return now };
+        let sent = match self.sent.iter().find(|(tick, _)| *tick >= echo) {
+            Some((_, sent)) => *sent,
+            None => return now,
+        };
+        if now.since(sent) > interval.saturating_mul(2).max(MIN_ECHO_AGE) { sent } else { now }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> BootTime {
+        BootTime::from_millis(seconds * 1000)
+    }
+
+    #[test]
+    fn a_load_that_was_held_up_is_as_old_as_the_tick_that_it_echoes() {
+        let mut ticks = Ticks::default();
+        for second in 100..200 {
+            ticks.next(at(second));
+        }
+        let interval = Duration::from_secs(5);
+        assert_eq!(ticks.measured_at(Some(96), at(200), interval), at(200));
+        assert_eq!(ticks.measured_at(Some(50), at(200), interval), at(149));
+        assert_eq!(ticks.measured_at(None, at(200), interval), at(200));
+        assert_eq!(ticks.measured_at(Some(u64::MAX), at(200), interval), at(200));
+    }
+
+    #[tokio::test]
+    async fn a_host_that_does_not_read_is_cut_off() {
+        let (outbox, _unread) = mpsc::channel(2);
+        let link = HostLink::new(1, outbox);
+        let tick = || Message::Tick(v1::Tick { tick: 1 });
+        assert!(link.send(tick()) && link.send(tick()));
+        assert!(!link.ended.is_cancelled());
+        assert!(!link.send(tick()));
+        assert!(link.ended.is_cancelled());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_ping_is_answered_or_times_out() {
+        let (outbox, mut sent) = mpsc::channel(8);
+        let link = Arc::new(HostLink::new(1, outbox));
+        assert!(!link.answers(Duration::from_secs(2)).await);
+        let other = link.clone();
+        let answering = tokio::spawn(async move {
+            while let Some(Ok(v1::AttachResponse { message: Some(Message::Ping(ping)) })) = sent.recv().await
+            {
+                other.pong(ping.nonce);
+            }
+        });
+        assert!(link.answers(Duration::from_secs(2)).await);
+        answering.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_that_nobody_answers_ends_in_silence_and_is_forgotten() {
+        let links = Links::default();
+        let (outbox, _sent) = mpsc::channel(8);
+        let host_id = HostId::new("N1").unwrap();
+        links.open(host_id.clone(), Arc::new(HostLink::new(1, outbox)));
+        assert_eq!(links.ask_session(&host_id, "1", "alice", Duration::from_millis(250)).await, None);
+        assert_eq!(links.checks.len(), 0);
+    }
+}

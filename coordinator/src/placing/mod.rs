@@ -1,0 +1,330 @@
+//! From a request to an answer: retries, the decision, the host's consent, the record of it.
+//!
+//! The decision itself is made in the placement crate. Here it is acted upon: the host is asked or told, the place goes
+//! into the ledger, and if the caller goes away before it has its answer, the place is taken back.
+
+mod answer;
+mod consent;
+mod ends;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tokio::sync::OnceCell;
+use tonic::Status;
+use usher_placement::{
+    decision::{Decision, Excluded, PlacementReason, Refusal, RefusalKind, Request, Reserved, reserve_best},
+    farm::{PoolView, SessionAt},
+    reservation::{Grant, GrantParts, Retry},
+};
+use usher_types::{BootTime, HostId, Token};
+
+pub(crate) use answer::{Answer, unknown_pool, wire_reason};
+use consent::{Consented, Taken};
+
+use crate::{
+    history::{Consent, DecisionRecord},
+    layers::Deadline,
+    shared::Shared,
+};
+
+/// Most hosts that are asked within one call.
+const MAX_ASKED: usize = 3;
+/// Longest time for asking them all.
+const ASK_ALL: Duration = Duration::from_secs(1);
+/// Longest time to wait for one host.
+const ASK_ONE: Duration = Duration::from_millis(250);
+
+/// What one request has come to.
+type Outcome = Result<Answer, Status>;
+
+/// Requests that are being decided: a second call under the same id waits for the first and gets the same answer.
+#[derive(Debug, Default)]
+pub(crate) struct InFlight {
+    requests: papaya::HashMap<Token, Arc<OnceCell<(u64, Outcome)>>>,
+}
+
+/// Decides a request and acts on it.
+pub(crate) async fn place(shared: &Shared, request: Request, deadline: Option<Deadline>) -> Outcome {
+    let started = Instant::now();
+    let outcome = if request.dry_run {
+        Placing::new(shared, &request, 1, deadline).run().await
+    } else {
+        place_once(shared, &request, deadline).await
+    };
+    let known_pool = shared.snapshot.load().pools.contains_key(&request.pool);
+    let reason = match &outcome {
+        Ok(answer) => answer.reason_name(),
+        Err(status) => answer::refusal_name(status),
+    };
+    shared.metrics.place_answered(known_pool.then_some(&request.pool), reason, started.elapsed());
+    outcome
+}
+
+async fn place_once(shared: &Shared, request: &Request, deadline: Option<Deadline>) -> Outcome {
+    let hash = request.content_hash();
+    let cell = {
+        let requests = shared.in_flight.requests.pin();
+        requests.get_or_insert_with(request.token.clone(), Arc::default).clone()
+    };
+    let (first_hash, outcome) = cell
+        .get_or_init(|| async { (hash, retry_or_place(shared, request, hash, deadline).await) })
+        .await
+        .clone();
+    // From here on the ledger knows the request.
+    let _ =
+        shared.in_flight.requests.pin().remove_if(&request.token, |_, current| Arc::ptr_eq(current, &cell));
+    if first_hash == hash { outcome } else { Err(answer::reused(&request.token)) }
+}
+
+async fn retry_or_place(
+    shared: &Shared,
+    request: &Request,
+    hash: u64,
+    deadline: Option<Deadline>,
+) -> Outcome {
+    match shared.ledger.retry(&request.token, hash, request.attempt) {
+        Retry::Reused => Err(answer::reused(&request.token)),
+        Retry::Repeat(grant) | Retry::Arrived(grant) => match answer::repeat(shared, &grant) {
+            Some(answer) => Ok(answer),
+            // Its host is gone, or takes nobody: the place is void, decide anew.
+            None => {
+                ends::end(shared, &grant, usher_types::EndReason::Cancelled);
+                let attempt = request.attempt.max(grant.attempt().saturating_add(1));
+                Placing::new(shared, request, attempt, deadline).run().await
+            }
+        },
+        Retry::New { attempt } => Placing::new(shared, request, attempt, deadline).run().await,
+    }
+}
+
+pub(crate) use ends::{end_failed_places, report_outcome};
+
+/// One request on its way to an answer.
+struct Placing<'a> {
+    shared: &'a Shared,
+    request: &'a Request,
+    attempt: u32,
+    deadline: Option<Deadline>,
+    started: Instant,
+    seed: u64,
+    own_places: Vec<HostId>,
+    unwilling: Vec<(HostId, Excluded)>,
+    consents: Vec<Consent>,
+}
+
+impl<'a> Placing<'a> {
+    fn new(shared: &'a Shared, request: &'a Request, attempt: u32, deadline: Option<Deadline>) -> Self {
+        let (unwilling, consents) = (Vec::new(), Vec::new());
+        let (started, seed) = (Instant::now(), shared.next_seed());
+        Self {
+            shared,
+            request,
+            attempt,
+            deadline,
+            started,
+            seed,
+            own_places: Vec::new(),
+            unwilling,
+            consents,
+        }
+    }
+
+    async fn run(mut self) -> Outcome {
+        loop {
+            if self.deadline.is_some_and(Deadline::has_passed) {
+                return Err(Status::deadline_exceeded("the deadline has passed, nothing was granted"));
+            }
+            let now = self.shared.now();
+            if self.shared.is_frozen(now) {
+                return Err(answer::stale());
+            }
+            self.own_places = self.find_own_places();
+            let load = || self.shared.snapshot.load_full();
+            let reserved =
+                reserve_best(load, self.request, &self.own_places, &self.unwilling, now, self.seed);
+            let Some(reserved) = reserved else { return Err(answer::unknown_pool(&self.request.pool)) };
+            if let Some(outcome) = self.act(reserved, now).await {
+                return outcome;
+            }
+        }
+    }
+
+    /// Acts on a decision. Absent: the host was asked and did not agree; decide again without it.
+    async fn act(&mut self, reserved: Reserved, now: BootTime) -> Option<Outcome> {
+        match reserved.decision.clone() {
+            Decision::Take(choice) => {
+                if self.request.dry_run {
+                    let id = self.keep(&reserved, now, Ok(choice.position));
+                    return Some(Ok(Answer::taken(&reserved.pool, &reserved.words, &choice, None, id)));
+                }
+                self.take(reserved, &choice, now).await
+            }
+            Decision::OwnSession { position, session, must_confirm } => {
+                if must_confirm && !self.still_exists(&reserved.pool, position, &session).await {
+                    self.unwilling.push((session.host_id, Excluded::RefusedConsent));
+                    return None;
+                }
+                let id = self.keep(&reserved, now, Ok(position));
+                Some(Ok(Answer::own(&reserved.pool, position, PlacementReason::OwnSession, None, id)))
+            }
+            Decision::OwnPlace { position } => {
+                let id = self.keep(&reserved, now, Ok(position));
+                let grant = self.own_grant(&reserved.pool, position);
+                Some(Ok(Answer::own(
+                    &reserved.pool,
+                    position,
+                    PlacementReason::Pending,
+                    grant.as_deref().map(|grant| (grant, now)),
+                    id,
+                )))
+            }
+            Decision::Refused(refusal) => Some(Err(self.refuse(&reserved, &refusal, now))),
+        }
+    }
+
+    async fn take(
+        &mut self,
+        reserved: Reserved,
+        choice: &usher_placement::decision::Choice,
+        now: BootTime,
+    ) -> Option<Outcome> {
+        let host = reserved.pool.hosts[choice.position as usize].clone();
+        let decision = self.shared.next_decision();
+        let asked = host.connected && host.max_users(&reserved.pool.policy).finite().is_some();
+        let grant = Arc::new(Grant::new(
+            GrantParts {
+                token: self.request.token.clone(),
+                attempt: self.attempt,
+                content_hash: self.request.content_hash(),
+                pool: self.request.pool.clone(),
+                host_id: host.facts.host_id.clone(),
+                cell: reserved.pool.members.cells[choice.position as usize].clone(),
+                endpoints: host.facts.endpoints.clone(),
+                user: self.request.user.clone(),
+                user_key: self.request.user.as_deref().and_then(|u| reserved.pool.policy.user_match.key(u)),
+                cost: self.request.cost,
+                counted_users: choice.adds_users,
+                since: now,
+                ends_at: now + reserved.pool.policy.reservation_ttl,
+                decision_id: decision.as_ref().map(|(_, id)| id.clone()),
+            },
+            asked,
+        ));
+        self.shared.ledger.insert(grant.clone());
+        // Taken back if the caller goes away while the host is asked.
+        let taken = Taken::new(self.shared, grant.clone());
+        if asked {
+            match self.consent(&grant, &host, &reserved.pool).await {
+                Consented::Yes => {}
+                Consented::No(why) => {
+                    drop(taken);
+                    self.attempt = self.attempt.saturating_add(1);
+                    self.unwilling.push((host.facts.host_id.clone(), why));
+                    if self.unwilling.len() >= MAX_ASKED || self.started.elapsed() >= ASK_ALL {
+                        return Some(Err(self.no_consent(&reserved, now)));
+                    }
+                    return None;
+                }
+            }
+        } else {
+            taken.tell();
+        }
+        let id = self.keep_as(decision, &reserved, now, Ok(choice.position));
+        let answer = Answer::taken(&reserved.pool, &reserved.words, choice, Some((&grant, now)), id);
+        if self.deadline.is_some_and(Deadline::has_passed) {
+            return Some(Err(Status::deadline_exceeded("the deadline has passed, the place was taken back")));
+        }
+        taken.keep();
+        Some(Ok(answer))
+    }
+
+    fn find_own_places(&self) -> Vec<HostId> {
+        let snapshot = self.shared.snapshot.load();
+        let Some(pool) = snapshot.pools.get(&self.request.pool) else { return Vec::new() };
+        let Some(user) = self.request.user.as_deref().and_then(|user| pool.policy.user_match.key(user))
+        else {
+            return Vec::new();
+        };
+        self.shared.ledger.of_user(&pool.name, &user).iter().map(|grant| grant.host_id.clone()).collect()
+    }
+
+    fn own_grant(&self, pool: &PoolView, position: u32) -> Option<Arc<Grant>> {
+        let user = self.request.user.as_deref().and_then(|user| pool.policy.user_match.key(user))?;
+        let host_id = &pool.hosts[position as usize].facts.host_id;
+        self.shared.ledger.of_user(&pool.name, &user).into_iter().find(|grant| grant.host_id == *host_id)
+    }
+
+    /// Whether the user's session is still on a host that takes no new ones. If the host is silent, what it listed
+    /// last decides.
+    async fn still_exists(&self, pool: &PoolView, position: u32, session: &SessionAt) -> bool {
+        let host = &pool.hosts[position as usize];
+        let listed = host.sessions.iter().find(|listed| listed.id == *session.session_id);
+        let Some(user) = listed.map(|listed| listed.user.as_str()) else { return true };
+        let asked = self
+            .shared
+            .links
+            .ask_session(&session.host_id, &session.session_id, user, self.left(ASK_ONE))
+            .await;
+        asked.unwrap_or(true)
+    }
+
+    fn left(&self, limit: Duration) -> Duration {
+        let all = ASK_ALL.saturating_sub(self.started.elapsed());
+        let call = self.deadline.map_or(limit, Deadline::left);
+        limit.min(all).min(call)
+    }
+
+    fn refuse(&self, reserved: &Reserved, refusal: &Refusal, now: BootTime) -> Status {
+        let status = answer::refused(&reserved.pool, refusal, self.request, &reserved.words, now);
+        self.keep(reserved, now, Err(answer::refusal_name(&status)));
+        status
+    }
+
+    fn no_consent(&self, reserved: &Reserved, now: BootTime) -> Status {
+        let any_refused = self.unwilling.iter().any(|(_, why)| *why == Excluded::RefusedConsent);
+        let kind = if any_refused { RefusalKind::NoConsentRefused } else { RefusalKind::NoConsentSilent };
+        let hosts = self.unwilling.iter().filter_map(|(host_id, why)| {
+            let position = reserved.pool.members.position(host_id)?;
+            Some((u32::try_from(position).ok()?, *why))
+        });
+        self.refuse(reserved, &Refusal { kind, hosts: hosts.collect() }, now)
+    }
+
+    fn keep(&self, reserved: &Reserved, now: BootTime, answered: Result<u32, &'static str>) -> String {
+        self.keep_as(self.shared.next_decision(), reserved, now, answered)
+    }
+
+    /// Keeps the decision for whoever wants it explained. Its id.
+    fn keep_as(
+        &self,
+        decision: Option<(u64, usher_types::DecisionId)>,
+        reserved: &Reserved,
+        now: BootTime,
+        answered: Result<u32, &'static str>,
+    ) -> String {
+        let Some((sequence, id)) = decision else { return String::new() };
+        let text = id.to_string();
+        let host_id = |position: u32| reserved.pool.hosts[position as usize].facts.host_id.clone();
+        let record = DecisionRecord {
+            id,
+            sequence,
+            decided_at: now,
+            decided_unix_ms: self.shared.clock.wall_unix_ms(),
+            pool: reserved.pool.clone(),
+            words: reserved.words.clone(),
+            request: self.request.clone(),
+            own_places: self.own_places.clone(),
+            unwilling: self.unwilling.clone(),
+            seed: self.seed,
+            consents: self.consents.clone(),
+            answered: answered.map(host_id),
+        };
+        if !self.shared.history.keep(record) {
+            self.shared.metrics.report_dropped("decision");
+        }
+        text
+    }
+}

@@ -1,0 +1,86 @@
+//! What every call of a coordinator can reach without waiting for anybody.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use tokio::sync::mpsc;
+use usher_placement::{
+    farm::{FROZEN_AFTER, Snapshot},
+    reservation::Ledger,
+};
+use usher_runtime::clock::Clock;
+use usher_types::{BootTime, DecisionId};
+
+use crate::{
+    config::CoordinatorConfig, farm_task::FarmCommand, history::History, links::Links, metrics::Metrics,
+    placing::InFlight,
+};
+
+/// What every call can reach.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub config: CoordinatorConfig,
+    pub clock: Arc<dyn Clock>,
+    pub snapshot: ArcSwap<Snapshot>,
+    pub ledger: Arc<Ledger>,
+    pub links: Links,
+    pub history: History,
+    pub in_flight: InFlight,
+    pub farm: mpsc::Sender<FarmCommand>,
+    pub metrics: Metrics,
+    /// Of the store.
+    pub coordinator_id: String,
+    /// Of this run.
+    pub instance_id: String,
+    /// The first part of every decision id: names this run of this coordinator.
+    pub decision_prefix: String,
+    pub decisions: AtomicU64,
+    pub last_tick_us: AtomicU64,
+    pub seed: AtomicU64,
+}
+
+/// The odd constant of splitmix64: consecutive states give independent seeds.
+const SEED_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+impl Shared {
+    /// Now, on the boot-time clock.
+    pub(crate) fn now(&self) -> BootTime {
+        self.clock.now()
+    }
+
+    /// Whether the farm task has not ticked for so long that this process must have been frozen, or is choking: what
+    /// it knows is old then.
+    pub(crate) fn is_frozen(&self, now: BootTime) -> bool {
+        now.since(BootTime::from_micros(self.last_tick_us.load(Ordering::Acquire))) > FROZEN_AFTER
+    }
+
+    /// A seed that no other decision has.
+    pub(crate) fn next_seed(&self) -> u64 {
+        self.seed.fetch_add(SEED_STEP, Ordering::Relaxed)
+    }
+
+    /// The next decision's number and id.
+    pub(crate) fn next_decision(&self) -> Option<(u64, DecisionId)> {
+        let sequence = self.decisions.fetch_add(1, Ordering::Relaxed) + 1;
+        DecisionId::new(format!("{}-{sequence}", self.decision_prefix)).ok().map(|id| (sequence, id))
+    }
+
+    /// The number in a decision id of this run. Absent: another coordinator's, or of an earlier run.
+    pub(crate) fn sequence_of(&self, id: &DecisionId) -> Option<u64> {
+        let (prefix, sequence) = id.as_str().rsplit_once('-')?;
+        (prefix == self.decision_prefix).then(|| sequence.parse().ok()).flatten()
+    }
+
+    /// Bound of the random wait of an agent before it connects again.
+    pub(crate) fn reconnect_spread(&self) -> Duration {
+        // A thirtieth of a second each, so that a thousand agents come back over half a minute.
+        let seconds = (self.links.len() / 30).clamp(2, 30);
+        Duration::from_secs(seconds as u64)
+    }
+}
