@@ -10,14 +10,18 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use usher_runtime::config::{EnvKind, Loaded, Loader, Origin};
+use usher_runtime::config::{EnvKind, EnvVar, Loaded, Loader, Origin};
 use usher_runtime::shutdown::Shutdown;
 use usher_runtime::telemetry;
 
 use crate::config::{AgentConfig, DEFAULT_PATH, UserLimitSetting};
-use crate::process;
+use crate::process::{self, AgentError};
 use crate::sample::describe;
 use crate::virtual_hosts::{FixedValues, MAX_HOSTS, ModelKind, VirtualOptions};
+
+/// Variables of the environment and the keys that they set.
+const ENVIRONMENT: &[EnvVar<'static>] =
+    &[("USHER_COORDINATORS", "coordinators", EnvKind::List), ("USHER_LOG", "log.filter", EnvKind::Text)];
 
 /// Version, commit and protocol, as `--version` prints them.
 static VERSION: LazyLock<String> = LazyLock::new(|| {
@@ -160,7 +164,7 @@ impl SettingsFlags {
     fn load(&self) -> Result<Loaded<AgentConfig>, String> {
         let mut loader = Loader::new(DEFAULT_PATH)
             .file(self.config.clone(), Origin::Flag("--config".into()))
-            .env(&[("USHER_COORDINATORS", "coordinators", EnvKind::List)]);
+            .env(ENVIRONMENT);
         if !self.coordinators.is_empty() {
             let list: Vec<toml::Value> =
                 self.coordinators.iter().map(|target| toml::Value::from(target.trim())).collect();
@@ -218,7 +222,7 @@ fn check_config(file: PathBuf) -> ExitCode {
         .load::<AgentConfig>();
     match loaded {
         Ok(_) => {
-            println!("{}: good", file.display());
+            println!("{}: ok", file.display());
             ExitCode::SUCCESS
         }
         Err(errors) => {
@@ -251,6 +255,9 @@ fn run(settings: SettingsFlags, modelled: VirtualFlags) -> ExitCode {
         };
     }
     let config = loaded.value;
+    if config.coordinators.is_empty() {
+        return wrong_use(AgentError::NoCoordinator.to_string());
+    }
     if let Err(error) = telemetry::init(config.log.format, config.log.filter.as_deref()) {
         return wrong_use(describe(&error));
     }

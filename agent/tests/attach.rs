@@ -95,6 +95,32 @@ async fn the_limit_holds_and_the_book_is_on_disk_before_the_answer() {
 }
 
 #[tokio::test]
+async fn nobody_is_admitted_while_the_book_cannot_be_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let in_the_way = folder.path().join("run/virtual-1/places.json.new");
+    std::fs::create_dir_all(&in_the_way).unwrap();
+    let mut coordinator = Coordinator::start().await;
+    let agent = Agent::start(config(folder.path(), &[&coordinator]), Some(one_host(VALUES)));
+    let mut stream = coordinator.greeted().await;
+    let expect = v1::ExpectSession { place: Some(place("R1", "u1")), ask: true, max_users: Some(50) };
+    stream.send(ToAgent::ExpectSession(expect)).await;
+    let mut answered = false;
+    let listed = |message| match message {
+        FromAgent::PlaceAnswer(_) => {
+            answered = true;
+            None
+        }
+        FromAgent::Load(load) => lists(&load, "R1").then_some(()),
+        _ => None,
+    };
+    stream.wait_for("the place, which counts until it is cancelled", listed).await;
+    assert!(!answered, "an answer before the book was kept");
+    std::fs::remove_dir(&in_the_way).unwrap();
+    assert_eq!(stream.ask(place("R2", "u2"), 50).await, Ok(()));
+    agent.stop().await;
+}
+
+#[tokio::test]
 async fn a_burst_of_asks_is_decided_one_after_the_other() {
     let folder = tempfile::tempdir().unwrap();
     let mut coordinator = Coordinator::start().await;

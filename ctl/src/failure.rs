@@ -23,8 +23,6 @@ use crate::output::text::{clean, duration};
 
 /// What stands before a host's name in the metadata of an error.
 const HOST_KEY: &str = "host:";
-/// The reason of a coordinator that has too much to do.
-const OVERLOADED: &str = "OVERLOADED";
 
 /// Why a command did not do what it was asked for.
 #[derive(Debug)]
@@ -155,7 +153,7 @@ impl Refusal {
         let is_silence = std::error::Error::source(status).is_some()
             || matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled);
         // An overloaded coordinator has not looked at the question; another one may have room.
-        let is_overloaded = info.as_ref().is_some_and(|info| info.reason == OVERLOADED);
+        let is_overloaded = info.as_ref().is_some_and(|info| info.reason == reason::OVERLOADED);
         if is_overloaded || (info.is_none() && is_silence) {
             return None;
         }
@@ -181,7 +179,7 @@ impl Refusal {
         for (name, value) in &self.metadata {
             if let Some(host) = name.strip_prefix(HOST_KEY) {
                 let _ = write!(text, "\n  {}: {}", clean(host), clean(value));
-            } else if !self.message.contains(value.as_str()) {
+            } else if !self.message.contains(value.as_str()) && !self.operation.contains(value.as_str()) {
                 let _ = write!(text, "\n  {}: {}", clean(name), clean(value));
             }
         }
@@ -206,8 +204,8 @@ impl Refusal {
 fn hint(reason: &str) -> Option<&'static str> {
     Some(match reason {
         reason::UNKNOWN_POOL => "`usherctl pool list` shows the pools",
-        "UNKNOWN_HOST" => "`usherctl hosts` shows the hosts",
-        "AMBIGUOUS_HOST" => "several hosts have this name; an id names one",
+        reason::UNKNOWN_HOST => "`usherctl hosts` shows the hosts",
+        reason::AMBIGUOUS_HOST => "several hosts have this name; an id names one",
         reason::UNKNOWN_RESOURCE => "`usherctl replicas` shows which host holds what",
         reason::MAX_USERS | reason::MAX_PENDING | reason::NO_CONSENT => {
             "`usherctl hosts` shows the users of each host, `usherctl host show HOST` its limit"
@@ -313,7 +311,8 @@ mod tests {
         assert!(Refusal::of("x", &Status::cancelled("Timeout expired")).is_none());
         let stale = error::status(Code::Unavailable, reason::STALE, "waiting", HashMap::new(), None);
         assert_eq!(Refusal::of("x", &stale).unwrap().reason, "STALE");
-        let overloaded = error::status(Code::Unavailable, OVERLOADED, "too many calls", HashMap::new(), None);
+        let overloaded =
+            error::status(Code::Unavailable, reason::OVERLOADED, "too many calls", HashMap::new(), None);
         assert!(Refusal::of("x", &overloaded).is_none());
     }
 

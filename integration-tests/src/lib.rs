@@ -1,1 +1,34 @@
-//! usher-integration-tests
+//! What does a farm do that is made of real processes?
+//!
+//! A test here starts coordinators and agents as an operator would, talks to them as a gateway or an operator would,
+//! kills and freezes them, and looks at what others see. Nothing of the product runs inside the test's own process,
+//! except what a stranger could write as well: clients made from the .proto files, and [`FakeAgent`], an agent that says
+//! whatever the test wants.
+//!
+//! Nothing waits for a fixed time: [`wait_for`] and [`wait_until`] look until it is so, and say at their deadline what
+//! they saw instead. Everything that was started is killed when its handle is dropped, after a panic too; the farm then
+//! prints what its processes logged.
+
+#![allow(clippy::unwrap_used, reason = "a test's tool fails as a test does")]
+
+mod agent;
+mod binaries;
+mod client;
+mod coordinator;
+mod ctl;
+mod fake_agent;
+mod farm;
+mod http;
+mod process;
+mod wait;
+
+pub use agent::{Agent, AgentStart};
+pub use binaries::{binary, proto_dir, python};
+pub use client::{Client, NamedChannel, place, reason, refusal};
+pub use coordinator::{Coordinator, CoordinatorStart};
+pub use ctl::{CtlOutput, run_ctl};
+pub use fake_agent::{FakeAgent, hello, load, operation};
+pub use farm::{Farm, FarmStart};
+pub use http::{HttpAnswer, http_get, raw_exchange};
+pub use process::{Process, free_tcp_port, free_udp_port};
+pub use wait::{LONG, wait_for, wait_until};

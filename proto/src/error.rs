@@ -50,6 +50,14 @@ pub mod reason {
     pub const HOST_ID_IN_USE: &str = "HOST_ID_IN_USE";
     /// It was kept once, and is no longer.
     pub const RETENTION: &str = "RETENTION";
+    /// The request itself leaves no host.
+    pub const ALL_EXCLUDED: &str = "ALL_EXCLUDED";
+    /// There is no such host.
+    pub const UNKNOWN_HOST: &str = "UNKNOWN_HOST";
+    /// Several hosts have this name.
+    pub const AMBIGUOUS_HOST: &str = "AMBIGUOUS_HOST";
+    /// More calls are under way than the coordinator serves at once.
+    pub const OVERLOADED: &str = "OVERLOADED";
 }
 
 /// The message stands in the trailers twice: by itself and in the details.

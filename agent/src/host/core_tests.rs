@@ -65,7 +65,7 @@ fn a_host_says_nothing_before_it_is_measured() {
 }
 
 #[test]
-fn case_126_every_report_carries_the_whole_state() {
+fn every_report_carries_the_whole_state() {
     let mut core = core();
     let values = Measurement { processes: Some(70), ..Measurement::default() };
     core.measure(values, Occupancy::Listed(vec![session("1", "bob")]), at(0));

@@ -240,7 +240,9 @@ impl InventoryLooks {
             .collect();
         let before = self.list.borrow().clone();
         if before.as_ref().is_none_or(|before| before.items != replicas) {
-            tracing::info!(replicas = replicas.len(), "the host's resources changed");
+            if before.is_some() || !replicas.is_empty() {
+                tracing::info!(replicas = replicas.len(), "the host's resources changed");
+            }
             let list = Listing::after(before.as_deref(), replicas, 0, self.clock.now());
             self.list.send_replace(Some(Arc::new(list)));
         }

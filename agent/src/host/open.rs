@@ -43,8 +43,11 @@ pub enum OpenError {
 pub enum BaselineSource {
     /// They are learned, and kept on disk over restarts.
     Kept,
-    /// They are known beforehand, microseconds (> 0), and kept nowhere.
-    Known(Vec<(OperationName, f64)>),
+    /// They are kept nowhere.
+    NotKept {
+        /// Those known beforehand, microseconds (> 0).
+        known: Vec<(OperationName, f64)>,
+    },
 }
 
 /// What a host is opened with.
@@ -103,8 +106,8 @@ pub fn open(
             let file = BaselineFile::new(setup.state_folder.join("baselines"), owner);
             Some(BaselineStore::restore(file, core.operations_mut(), clock.now(), clock.wall_unix_ms()))
         }
-        BaselineSource::Known(baselines) => {
-            for (name, baseline_us) in baselines {
+        BaselineSource::NotKept { known } => {
+            for (name, baseline_us) in known {
                 let baseline = MinimumBaseline::restored(baseline_us, KNOWN_SAMPLES, clock.now());
                 core.operations_mut().restore(name, baseline);
             }

@@ -36,5 +36,5 @@ async fn system_state() -> zbus::Result<String> {
         )
         .await?;
     let value: OwnedVariant = reply.body().deserialize()?;
-    Ok(String::try_from(value)?)
+    String::try_from(value)
 }

@@ -62,14 +62,11 @@ pub(super) fn start(
     Ok(handles)
 }
 
+/// A model's baselines come back within a period; a thousand files would cost more than they save.
 fn baselines(options: &VirtualOptions, index: usize) -> Result<BaselineSource, AgentError> {
-    Ok(match options.kind {
-        ModelKind::Model => BaselineSource::Kept,
-        ModelKind::Fixed if options.values(index).expansion_factor.is_some() => {
-            BaselineSource::Known(vec![(OperationName::new(OPERATION)?, FIXED_BASELINE_US)])
-        }
-        ModelKind::Fixed => BaselineSource::Known(Vec::new()),
-    })
+    let fixed = options.kind == ModelKind::Fixed && options.values(index).expansion_factor.is_some();
+    let known = if fixed { vec![(OperationName::new(OPERATION)?, FIXED_BASELINE_US)] } else { Vec::new() };
+    Ok(BaselineSource::NotKept { known })
 }
 
 fn core_settings(config: &AgentConfig, clock: &dyn Clock) -> Result<CoreSettings, AgentError> {

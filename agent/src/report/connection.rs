@@ -73,7 +73,7 @@ enum StreamEnd {
     Silent,
     #[error("the host has stopped")]
     HostGone,
-    #[error("{}: {}", .0.code().description(), .0.message())]
+    #[error("{:?}: {}", .0.code(), .0.message())]
     Status(Box<Status>),
     #[error(transparent)]
     Connect(#[from] Box<ConnectError>),
@@ -118,7 +118,7 @@ impl Reporter {
             }
             let end = self.attach(&mut reconnect, &mut last_failure).await;
             if matches!(end, StreamEnd::Goodbye | StreamEnd::HostGone) {
-                tracing::info!(coordinator = self.target, "detached: {end}");
+                tracing::info!(host = %self.host.hello.host_name, coordinator = self.target, "detached: {end}");
                 return;
             }
             wait = if end.is_refusal() {
@@ -126,11 +126,11 @@ impl Reporter {
             } else {
                 reconnect.wait(self.clock.now(), &mut rand::rng())
             };
-            let why = end.to_string();
+            let (why, host) = (end.to_string(), &self.host.hello.host_name);
             if why == last_failure {
-                tracing::debug!(coordinator = self.target, ?wait, "still not attached: {why}");
+                tracing::debug!(%host, coordinator = self.target, ?wait, "still not attached: {why}");
             } else {
-                tracing::warn!(coordinator = self.target, ?wait, "not attached: {why}");
+                tracing::warn!(%host, coordinator = self.target, ?wait, "not attached: {why}");
                 last_failure = why;
             }
         }
@@ -211,8 +211,8 @@ impl Reporter {
                     reconnect.told(spread);
                     reconnect.connected(self.clock.now());
                     last_failure.clear();
-                    let coordinator = self.target.as_str();
-                    tracing::info!(coordinator, coordinator_id, instance_id, "attached");
+                    let (host, coordinator) = (&self.host.hello.host_name, self.target.as_str());
+                    tracing::info!(%host, coordinator, coordinator_id, instance_id, "attached");
                 }
                 Ok(Wanted::Tick(newest)) => tick.set(newest),
                 Ok(Wanted::Host(command)) => {

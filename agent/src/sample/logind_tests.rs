@@ -161,14 +161,13 @@ impl Drop for Daemon {
 }
 
 #[tokio::test]
-#[ignore = "needs the program dbus-daemon"]
 async fn a_bus_is_asked_by_its_address_whether_logind_is_on_it_or_not() {
     use std::io::{BufRead, BufReader};
     let child = std::process::Command::new("dbus-daemon")
         .args(["--session", "--nofork", "--nopidfile", "--print-address"])
         .stdout(std::process::Stdio::piped())
         .spawn()
-        .expect("started");
+        .expect("the program dbus-daemon starts; `cargo xtask peers` installs it");
     let mut daemon = Daemon(child);
     let mut address = String::new();
     BufReader::new(daemon.0.stdout.take().expect("a pipe")).read_line(&mut address).expect("an address");

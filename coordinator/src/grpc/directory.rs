@@ -9,7 +9,7 @@ use usher_placement::{
     farm::{HostView, PoolView, Snapshot, state_reason},
 };
 use usher_proto::{
-    error,
+    error::{self, reason},
     fault::id,
     v1::{self, directory_service_server::DirectoryService},
     write,
@@ -32,7 +32,7 @@ pub(super) fn not_one_host(text: &str, ids: &[HostId]) -> Status {
         let metadata = HashMap::from([("host".to_owned(), shown.clone())]);
         return error::status(
             Code::NotFound,
-            UNKNOWN_HOST,
+            reason::UNKNOWN_HOST,
             format!("there is no host {shown}"),
             metadata,
             None,
@@ -41,13 +41,8 @@ pub(super) fn not_one_host(text: &str, ids: &[HostId]) -> Status {
     let ids: Vec<&str> = ids.iter().map(HostId::as_str).collect();
     let message = format!("host name {shown} is ambiguous, name one of the ids {}", ids.join(", "));
     let metadata = HashMap::from([("ids".to_owned(), ids.join(","))]);
-    error::status(Code::FailedPrecondition, AMBIGUOUS_HOST, message, metadata, None)
+    error::status(Code::FailedPrecondition, reason::AMBIGUOUS_HOST, message, metadata, None)
 }
-
-/// There is no such host.
-const UNKNOWN_HOST: &str = "UNKNOWN_HOST";
-/// Several hosts have this name.
-const AMBIGUOUS_HOST: &str = "AMBIGUOUS_HOST";
 
 /// A request that changes nothing in how hosts are seen: one login of an unknown user.
 fn neutral(pool: &PoolView) -> Option<PlacementRequest> {

@@ -5,9 +5,6 @@ use std::{collections::HashMap, time::Duration};
 use tonic::{Code, Status};
 use usher_proto::error::{reason, status};
 
-/// Too many calls are under way at this coordinator; another one may have room.
-pub(super) const OVERLOADED: &str = "OVERLOADED";
-
 /// After this an overloaded coordinator is worth another try. Longer than nearly every call takes, so that room is
 /// likely; short, since logins wait for it.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
@@ -20,5 +17,5 @@ pub(super) fn not_authorized(message: String) -> Status {
 /// Too many calls are under way.
 pub(super) fn overloaded() -> Status {
     let message = "too many calls are under way, try again later";
-    status(Code::Unavailable, OVERLOADED, message, HashMap::new(), Some(RETRY_AFTER))
+    status(Code::Unavailable, reason::OVERLOADED, message, HashMap::new(), Some(RETRY_AFTER))
 }

@@ -178,7 +178,7 @@ pub(super) fn refused(
             (Code::Unavailable, reason::ALL_RESTRICTED, "every host is drained".to_owned(), None)
         }
         RefusalKind::AllExcluded => {
-            (Code::Unavailable, ALL_EXCLUDED, "the request excludes every host".to_owned(), None)
+            (Code::Unavailable, reason::ALL_EXCLUDED, "the request excludes every host".to_owned(), None)
         }
         RefusalKind::AllOffline => (
             Code::Unavailable,
@@ -193,9 +193,6 @@ pub(super) fn refused(
     let metadata = details.into_iter().map(|(host, why)| (format!("host:{host}"), why)).collect();
     error::status(code, reason, message, metadata, retry)
 }
-
-/// No host is left by the request's own words.
-pub(crate) const ALL_EXCLUDED: &str = "ALL_EXCLUDED";
 
 fn host_reasons(
     pool: &PoolView,
@@ -244,7 +241,7 @@ pub(super) fn refusal_name(status: &Status) -> &'static str {
         reason::NO_CONSENT,
         reason::ALL_OFFLINE,
         reason::ALL_RESTRICTED,
-        ALL_EXCLUDED,
+        reason::ALL_EXCLUDED,
         reason::STALE,
         reason::UNKNOWN_POOL,
         reason::UNKNOWN_RESOURCE,

@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use usher_types::{
-    BootId, Drain, Endpoint, HostId, HostName, Percent, Policy, PolicyChange, PoolName, SessionCounts,
-    UserLimit, Zone,
+    BootId, Drain, Endpoint, HostId, HostName, Percent, Policy, PolicyChange, PoolName, SessionCounts, Zone,
 };
 
 /// Version of the rows of [`LastKnown`] that this build writes.
@@ -76,18 +75,12 @@ pub struct LastKnown {
     pub said_goodbye: bool,
     /// When this was stored; wall clock, ms since 1970 UTC.
     pub stored_unix_ms: u64,
-    /// When its last Load was measured; wall clock, ms since 1970 UTC. For showing only.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub measured_unix_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub zone: Option<Zone>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cores: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cpu_model: Option<String>,
-    /// The limit in force for the host. Absent: the pool's.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub max_users: Option<UserLimit>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cpu_percent: Option<Percent>,
     #[serde(skip_serializing_if = "Option::is_none", default)]

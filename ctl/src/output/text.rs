@@ -65,9 +65,13 @@ pub(crate) fn duration(duration: Duration) -> String {
     }
 }
 
-/// Milliseconds as [`duration`], or a dash.
+/// Whole milliseconds, from a second on as [`duration`], or a dash.
 pub(crate) fn milliseconds(ms: Option<u64>) -> String {
-    ms.map_or_else(|| ABSENT.to_owned(), |ms| duration(Duration::from_millis(ms)))
+    match ms {
+        None => ABSENT.to_owned(),
+        Some(ms @ 1..1_000) => format!("{ms}ms"),
+        Some(ms) => duration(Duration::from_millis(ms)),
+    }
 }
 
 /// Microseconds as [`duration`], or a dash; negative and non-finite ones too, since no time is like that.
@@ -129,7 +133,7 @@ mod tests {
     fn times_are_written_in_the_unit_that_a_person_would_choose() {
         for (ms, text) in [
             (0, "0s"),
-            (350, "350.0ms"),
+            (350, "350ms"),
             (1_200, "1.2s"),
             (185_000, "3m05s"),
             (7_800_000, "2h10m"),

@@ -17,6 +17,3 @@ pub use explanation::{ExplainedHost, Explanation, explain};
 pub use refusal::{Refusal, RefusalKind};
 pub use request::{Failover, FailoverCause, Flags, Request};
 pub use reserve::{Reserved, reserve_best};
-
-#[cfg(test)]
-mod tests;

@@ -74,7 +74,7 @@ impl CellWord {
     }
 
     fn next(self, users: Option<u32>, pending_users: u32, places: u32) -> Self {
-        let version = (self.0 & mask(VERSION_BITS)) + 1 & mask(VERSION_BITS);
+        let version = ((self.0 & mask(VERSION_BITS)) + 1) & mask(VERSION_BITS);
         Self::pack(users, pending_users, places, self.0 & SILENT | version)
     }
 }

@@ -239,6 +239,3 @@ impl Pool {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -96,6 +96,7 @@ pub struct Grant {
     word: AtomicU64,
     listed: AtomicBool,
     connected: AtomicBool,
+    admitted: AtomicBool,
     ended_at_us: AtomicU64,
 }
 
@@ -141,6 +142,7 @@ impl Grant {
             word: AtomicU64::new(u64::from(parts.counted_users) << USERS_SHIFT | state),
             listed: AtomicBool::new(false),
             connected: AtomicBool::new(false),
+            admitted: AtomicBool::new(false),
             ended_at_us: AtomicU64::new(0),
         }
     }
@@ -198,7 +200,13 @@ impl Grant {
 
     /// The host admitted it. Whether it was still waiting for that.
     pub fn admit(&self) -> bool {
+        self.set_admitted();
         self.step(|word| (word & STATE_BITS == ASKED).then_some(word | LIVE)).is_some()
+    }
+
+    /// The host gave it by its consent.
+    pub(crate) fn set_admitted(&self) {
+        self.admitted.store(true, Ordering::Release);
     }
 
     /// Ends it and takes it out of its host's cell. Whether it still counted.
@@ -254,7 +262,7 @@ impl Grant {
             counted_users: self.counted_users(),
             left: self.ends_at.since(now),
             connected: self.is_connected(),
-            admitted: self.state() == GrantState::Live,
+            admitted: self.admitted.load(Ordering::Acquire),
         })
     }
 }

@@ -46,7 +46,7 @@ fn identity(host: &v1::HostInfo) -> String {
     facts.fact("stream", if host.connected { "open" } else { "none" });
     facts.fact("agent", clean_or_dash(&host.agent_version));
     facts.fact("boot", clean_or_dash(&host.boot_id));
-    facts.fact("up since", milliseconds(host.uptime_ms));
+    facts.fact("up for", milliseconds(host.uptime_ms));
     facts.fact(
         "cpu",
         format!("{} x {}", or_dash(host.cores), clean_or_dash(host.cpu_model.as_deref().unwrap_or(""))),

@@ -4,11 +4,12 @@
 //! exist is refused with a suggestion, before anybody is asked. Whether the values fit together is the coordinator's
 //! to say, since only it knows what is in force.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use toml::Value;
+use toml::{Table, Value};
 use usher_proto::v1::admin_service_client::AdminServiceClient;
 use usher_proto::{v1, write};
 use usher_runtime::config::{Faults, Loader, Origin, Validate};
@@ -132,11 +133,13 @@ fn page(
     if changed.is_empty() {
         return format!("nothing changes in pool {name}: version {}", version(pool));
     }
-    let (old, new) = (before.map(to_tree), to_tree(after));
+    let (before, after) = (before.map(leaves).unwrap_or_default(), leaves(after));
     let mut grid = Grid::new(&["SETTING", "BEFORE", "AFTER"], &[]);
-    for field in changed {
-        let old = old.as_ref().map_or_else(|| ABSENT.to_owned(), |tree| shown(tree, field));
-        grid.row([cell(clean(field)), cell(old), cell(shown(&new, field))]);
+    for (name, value) in after.iter().filter(|(name, _)| changed.iter().any(|field| is_part(name, field))) {
+        let old = before.get(name).map_or(ABSENT, String::as_str);
+        if old != value {
+            grid.row([cell(clean(name)), cell(old), cell(value)]);
+        }
     }
     let done = if dry_run {
         format!("pool {name} would change; nothing was applied")
@@ -146,27 +149,34 @@ fn page(
     grid.render() + "\n\n" + &done
 }
 
-fn to_tree(settings: &PolicyChange) -> Value {
-    Value::try_from(settings).unwrap_or_else(|_| Value::Table(toml::Table::new()))
+/// Whether a setting is the one that the coordinator names, or inside of it: `weights.cpu_percent` in `weights`.
+fn is_part(name: &str, field: &str) -> bool {
+    name.strip_prefix(field).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// The value of a setting by its name, which may be dotted.
-fn shown(tree: &Value, field: &str) -> String {
-    let found = field.split('.').try_fold(tree, |value, key| value.get(key));
-    match found {
-        None => ABSENT.to_owned(),
-        Some(Value::Table(weights)) => {
-            let parts: Vec<String> = weights.iter().map(|(key, value)| format!("{key} {value}")).collect();
-            clean(&parts.join(", "))
+/// Every setting with its value, by its dotted name.
+fn leaves(settings: &PolicyChange) -> BTreeMap<String, String> {
+    fn collect(prefix: &str, table: &Table, found: &mut BTreeMap<String, String>) {
+        for (key, value) in table {
+            let name = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+            match value {
+                Value::Table(inner) => collect(&name, inner, found),
+                Value::String(text) => drop(found.insert(name, clean(text))),
+                other => drop(found.insert(name, clean(&other.to_string()))),
+            }
         }
-        Some(Value::String(text)) => clean(text),
-        Some(value) => clean(&value.to_string()),
     }
+    let mut found = BTreeMap::new();
+    // Settings were read from TOML or made from a policy; both can be written as TOML.
+    if let Ok(table) = Table::try_from(settings) {
+        collect("", &table, &mut found);
+    }
+    found
 }
 
 #[cfg(test)]
 mod tests {
-    use usher_types::{Method, Policy, UserLimit};
+    use usher_types::{Method, Policy, UserLimit, Weights};
 
     use super::*;
 
@@ -236,7 +246,15 @@ mod tests {
         let text = page(&pool, Some(&before), &after, &["max_users".into()], true);
         let row: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
         assert_eq!(row, ["max_users", "unlimited", "50"]);
+        assert_eq!(text.lines().filter(|line| line.starts_with("max_users")).count(), 1);
         assert!(text.contains("nothing was applied"), "{text}");
+        let weights = Weights { cpu_percent: 30.0, users_percent: 40.0, ..Weights::default() };
+        let after = PolicyChange::of(&Policy { weights, ..Policy::default() });
+        let text = page(&pool, Some(&before), &after, &["weights".into()], false);
+        let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(rows[1], ["weights.cpu_percent", "15.0", "30.0"]);
+        assert_eq!(rows[2], ["weights.users_percent", "55.0", "40.0"]);
+        assert!(rows[3].is_empty(), "{text}");
         assert!(page(&pool, Some(&before), &before, &[], false).starts_with("nothing changes"));
     }
 }

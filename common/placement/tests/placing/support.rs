@@ -1,0 +1,405 @@
+//! A farm in a few words: hosts by name, reports by number, time by the second.
+//!
+//! Everything goes through the calls that a coordinator makes, in the order in which it makes them, so that a test says
+//! only what differs from a quiet day.
+
+use std::{sync::Arc, time::Duration};
+
+use usher_placement::{
+    decision::{Decision, Excluded, Failover, FailoverCause, Inputs, Refusal, Request, explain, reserve_best},
+    farm::{CellWord, DrainMark, Effect, Farm, PoolView, StateInput, state_of},
+    reservation::{Grant, GrantParts, HostBook, Ledger, Retry},
+};
+use usher_types::{
+    BootId, BootTime, Drain, DrainMode, EndReason, Endpoint, FieldFault, GatewayId, Hello, HostId, HostName,
+    HostState, Latency, Load, Memory, OperationName, OperationWindow, PendingPlace, Percent, PolicyChange,
+    PoolName, Replica, RequestId, ResourceId, Session, SessionState, Token, UserLimit, WeightsChange,
+};
+
+/// The pool of every host and request that names no other.
+pub fn desk() -> PoolName {
+    PoolName::new("desk").unwrap()
+}
+
+pub fn id(host: &str) -> HostId {
+    HostId::new(format!("id-{host}")).unwrap()
+}
+
+pub fn at(seconds: u64) -> BootTime {
+    BootTime::from_millis(1_000_000 + seconds * 1000)
+}
+
+pub fn token(request: &str) -> Token {
+    Token { gateway: GatewayId::new("g1").unwrap(), request_id: RequestId::new(request).unwrap() }
+}
+
+pub fn endpoint() -> Endpoint {
+    Endpoint { kind: "ssh".into(), address: "192.0.2.1".into(), port: 22 }
+}
+
+/// A host that reports every 5 s.
+pub fn hello(host: &str) -> Hello {
+    Hello {
+        agent_version: "test".into(),
+        host_id: id(host),
+        boot_id: BootId::new("boot-1").unwrap(),
+        stream_epoch: 1,
+        incarnation_ms: 0,
+        host_name: HostName::new(host).unwrap(),
+        endpoints: vec![endpoint()],
+        labels: std::collections::BTreeMap::new(),
+        pool: desk(),
+        zone: None,
+        cores: Some(4),
+        memory_bytes: Some(1 << 34),
+        cpu_model: None,
+        report_interval: Duration::from_secs(5),
+        latency_period: Duration::from_secs(15),
+        is_virtual: false,
+    }
+}
+
+/// CPU %, memory %, users, processes.
+pub fn load((cpu, memory, users, processes): (f64, u64, u32, u32)) -> Load {
+    Load {
+        cpu: Some(Percent::new(cpu).unwrap()),
+        memory: Memory::new(memory, 100),
+        users: Some(users),
+        processes: Some(processes),
+        streams_held: 1,
+        ..Load::default()
+    }
+}
+
+/// A report of a host that has nothing but users.
+pub fn users(users: u32) -> Load {
+    load((0.0, 0, users, 0))
+}
+
+/// A window of one operation with 100 calls at this expansion factor.
+pub fn latency(expansion_factor: f64) -> Latency {
+    let operation = OperationWindow {
+        name: OperationName::new("open_db").unwrap(),
+        ok: 100.0,
+        failed: 0.0,
+        too_long: 0.0,
+        sum_us: 100.0 * 1000.0 * expansion_factor,
+        min_us: Some(1000.0),
+        in_flight: 0,
+        oldest_in_flight: None,
+        baseline_us: Some(1000.0),
+        baseline_age: None,
+        baseline_samples: 100,
+    };
+    Latency { window: Duration::from_secs(75), operations: vec![operation], ..Latency::default() }
+}
+
+/// The expansion factor at which the availability index is `index` with range 6.
+pub fn factor_of(index: f64) -> f64 {
+    f64::exp2((1.0 - index / 100.0) * 6.0)
+}
+
+pub fn session(id: &str, user: &str, state: SessionState, age_s: u64) -> Session {
+    Session { id: id.into(), user: user.into(), state, age: Some(Duration::from_secs(age_s)) }
+}
+
+pub fn listed(request: &str, user: Option<&str>, attempt: u32, left_s: u64) -> PendingPlace {
+    PendingPlace {
+        token: token(request),
+        attempt,
+        content_hash: ask(request).content_hash(),
+        pool: desk(),
+        endpoint: endpoint(),
+        user: user.map(str::to_owned),
+        cost: 1,
+        counted_users: 1,
+        left: Duration::from_secs(left_s),
+        connected: false,
+        admitted: false,
+    }
+}
+
+/// A login that says nothing but its id.
+pub fn ask(request: &str) -> Request {
+    Request {
+        token: token(request),
+        attempt: 1,
+        pool: desk(),
+        resource: None,
+        user: None,
+        client_zone: None,
+        cost: 1,
+        exclude: Vec::new(),
+        prefer_host: None,
+        dry_run: false,
+        failover: None,
+    }
+}
+
+pub fn ask_for(request: &str, user: &str) -> Request {
+    Request { user: Some(user.into()), ..ask(request) }
+}
+
+pub fn failover(request: &str, from: &str, tried: &[&str], cause: FailoverCause) -> Request {
+    let failover = Failover {
+        from_host: from.into(),
+        failed_request: None,
+        tried: tried.iter().map(|host| (*host).to_owned()).collect(),
+        cause,
+    };
+    Request { failover: Some(failover), ..ask(request) }
+}
+
+pub fn only_users() -> Option<WeightsChange> {
+    Some(WeightsChange { users_percent: Some(100.0), ..WeightsChange::default() })
+}
+
+pub fn limit(users: u32) -> Option<UserLimit> {
+    Some(UserLimit::Users(users))
+}
+
+/// What came of a request.
+#[derive(Clone, Debug)]
+pub struct Placed {
+    pub decision: Decision,
+    pub pool: Arc<PoolView>,
+    pub grant: Option<Arc<Grant>>,
+}
+
+impl Placed {
+    /// The host that was answered.
+    pub fn host(&self) -> &str {
+        let position = match &self.decision {
+            Decision::Take(choice) => choice.position,
+            Decision::OwnSession { position, .. } | Decision::OwnPlace { position } => *position,
+            Decision::Refused(refusal) => panic!("refused: {refusal:?}"),
+        };
+        self.pool.hosts[position as usize].facts.name.as_str()
+    }
+
+    pub fn refusal(&self) -> &Refusal {
+        match &self.decision {
+            Decision::Refused(refusal) => refusal,
+            other => panic!("not refused: {other:?}"),
+        }
+    }
+
+    pub fn choice(&self) -> &usher_placement::decision::Choice {
+        match &self.decision {
+            Decision::Take(choice) => choice,
+            other => panic!("nothing taken: {other:?}"),
+        }
+    }
+}
+
+/// A coordinator without its network.
+#[derive(Debug)]
+pub struct Sim {
+    pub farm: Farm,
+    pub ledger: Arc<Ledger>,
+    pub now: BootTime,
+    pub seed: u64,
+}
+
+impl Sim {
+    pub fn new() -> Self {
+        let ledger = Arc::new(Ledger::new());
+        Self { farm: Farm::new(ledger.clone(), at(0)), ledger, now: at(0), seed: 1 }
+    }
+
+    /// A farm in which only users count, with these numbers of them.
+    pub fn of_users(hosts: &[(&str, u32)]) -> Self {
+        let mut sim = Self::new();
+        sim.apply(PolicyChange { weights: only_users(), ..PolicyChange::default() });
+        for (host, count) in hosts {
+            sim.attach(host);
+            sim.report(host, users(*count));
+        }
+        sim
+    }
+
+    pub fn attach(&mut self, host: &str) {
+        self.farm.attach(&hello(host), None, false).unwrap();
+    }
+
+    pub fn report(&mut self, host: &str, load: Load) -> Vec<Effect> {
+        self.farm.observe_load(&id(host), load, &[], self.now, 0)
+    }
+
+    pub fn report_faulty(&mut self, host: &str, load: Load, field: &str) {
+        self.farm.observe_load(&id(host), load, &[FieldFault::new(field, "NaN", "0..=100")], self.now, 0);
+    }
+
+    /// The host says that it is this available.
+    pub fn available(&mut self, host: &str, index: f64) {
+        self.farm.observe_latency(&id(host), latency(factor_of(index)), 0, self.now);
+    }
+
+    pub fn sessions(&mut self, host: &str, sessions: &[Session]) {
+        self.farm.observe_sessions(&id(host), sessions.to_vec(), self.now);
+    }
+
+    pub fn serves(&mut self, host: &str, resources: &[&str]) {
+        let replica = |name: &&str| Replica {
+            resource_id: ResourceId::new(name).unwrap(),
+            path: None,
+            title: None,
+        };
+        self.farm.observe_replicas(&id(host), resources.iter().map(replica).collect());
+    }
+
+    pub fn apply(&mut self, change: PolicyChange) {
+        let record = self.farm.prepare_pool(&desk(), None, &change, false).unwrap();
+        self.farm.commit_pool(record, self.now);
+    }
+
+    pub fn drain(&mut self, host: &str, mode: DrainMode, no_reconnect: bool) {
+        let drain = Drain { mode, reason: String::new(), author: String::new(), no_reconnect };
+        let mark: Option<DrainMark> = self.farm.drain_mark(&id(host), drain);
+        self.farm.set_drain(&id(host), mark);
+    }
+
+    /// Time passes; the coordinator ticks each second.
+    pub fn pass(&mut self, seconds: u64) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        for _ in 0..seconds {
+            self.now = self.now + Duration::from_secs(1);
+            effects.extend(self.farm.tick(self.now));
+        }
+        effects
+    }
+
+    /// The coordinator stands still, then goes on.
+    pub fn freeze(&mut self, seconds: u64) -> Vec<Effect> {
+        self.now = self.now + Duration::from_secs(seconds);
+        self.farm.tick(self.now)
+    }
+
+    pub fn pool(&mut self) -> Arc<PoolView> {
+        self.farm.snapshot(self.now).pools[&desk()].clone()
+    }
+
+    pub fn state(&mut self, host: &str) -> HostState {
+        let (pool, now) = (self.pool(), self.now);
+        let position = pool.members.position(&id(host)).unwrap();
+        let word = pool.members.cells[position].load();
+        state_of(&StateInput {
+            host: &pool.hosts[position],
+            word,
+            adds_users: 1,
+            policy: &pool.policy,
+            grace: pool.grace,
+            now,
+        })
+    }
+
+    pub fn word(&mut self, host: &str) -> CellWord {
+        let pool = self.pool();
+        pool.members.cells[pool.members.position(&id(host)).unwrap()].load()
+    }
+
+    /// Decides and takes the place, without looking whether it is a retry.
+    pub fn decide(&mut self, request: &Request, unwilling: &[(HostId, Excluded)]) -> Placed {
+        let snapshot = self.farm.snapshot(self.now);
+        self.seed += 1;
+        let (ledger, now, seed) = (self.ledger.clone(), self.now, self.seed);
+        place_in(&ledger, || snapshot.clone(), request, unwilling, now, seed)
+    }
+
+    /// As a coordinator answers: a retry repeats, a new request is decided.
+    pub fn place(&mut self, request: &Request) -> Placed {
+        match self.ledger.retry(&request.token, request.content_hash(), request.attempt) {
+            Retry::New { attempt } => self.decide(&Request { attempt, ..request.clone() }, &[]),
+            Retry::Repeat(grant) | Retry::Arrived(grant) => {
+                let pool = self.pool();
+                let position = pool.members.position(&grant.host_id).unwrap();
+                let decision = Decision::OwnPlace { position: u32::try_from(position).unwrap() };
+                Placed { decision, pool, grant: Some(grant) }
+            }
+            Retry::Reused => panic!("the id was used for another request"),
+        }
+    }
+
+    pub fn end(&self, request: &str, reason: EndReason) {
+        self.ledger.get(&token(request)).unwrap().end(reason, self.now);
+    }
+
+    pub fn explain(&mut self, request: &Request) -> usher_placement::decision::Explanation {
+        let pool = self.pool();
+        let words = pool.words();
+        explain(&Inputs {
+            pool: &pool,
+            words: &words,
+            request,
+            own_places: &[],
+            unwilling: &[],
+            now: self.now,
+            seed: self.seed,
+        })
+    }
+}
+
+/// Decides on the newest snapshot, and takes the place as a coordinator does.
+pub fn place_in(
+    ledger: &Ledger,
+    snapshot: impl Fn() -> Arc<usher_placement::farm::Snapshot>,
+    request: &Request,
+    unwilling: &[(HostId, Excluded)],
+    now: BootTime,
+    seed: u64,
+) -> Placed {
+    let own = |pool: &PoolView| {
+        let user = request.user.as_deref().and_then(|user| pool.policy.user_match.key(user));
+        user.map_or(Vec::new(), |user| ledger.of_user(&pool.name, &user))
+    };
+    let own_places: Vec<HostId> =
+        own(&snapshot().pools[&request.pool]).iter().map(|grant| grant.host_id.clone()).collect();
+    let reserved = reserve_best(snapshot, request, &own_places, unwilling, now, seed).unwrap();
+    let grant = match &reserved.decision {
+        Decision::Take(choice) if !request.dry_run => {
+            let grant = Arc::new(grant_of(request, &reserved.pool, choice, now));
+            ledger.insert(grant.clone());
+            Some(grant)
+        }
+        _ => None,
+    };
+    Placed { decision: reserved.decision, pool: reserved.pool, grant }
+}
+
+fn grant_of(
+    request: &Request,
+    pool: &PoolView,
+    choice: &usher_placement::decision::Choice,
+    now: BootTime,
+) -> Grant {
+    let at = choice.position as usize;
+    let host = &pool.hosts[at];
+    let parts = GrantParts {
+        token: request.token.clone(),
+        attempt: request.attempt,
+        content_hash: request.content_hash(),
+        pool: request.pool.clone(),
+        host_id: host.facts.host_id.clone(),
+        cell: pool.members.cells[at].clone(),
+        endpoints: host.facts.endpoints.clone(),
+        user: request.user.clone(),
+        user_key: request.user.as_deref().and_then(|user| pool.policy.user_match.key(user)),
+        cost: request.cost,
+        counted_users: choice.adds_users,
+        since: now,
+        ends_at: now + pool.policy.reservation_ttl,
+        decision_id: None,
+    };
+    Grant::new(parts, false)
+}
+
+/// What an agent with this book reports at `now`.
+pub fn report_of(book: &HostBook, now: BootTime) -> Load {
+    Load {
+        users: book.users(),
+        pending: book.pending(now),
+        ended: book.ended(now),
+        streams_held: 1,
+        ..load((0.0, 0, 0, 0))
+    }
+}
