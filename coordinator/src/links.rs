@@ -5,6 +5,7 @@
 //! else ever waits for it.
 
 use std::{
+    pin::Pin,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
@@ -12,7 +13,9 @@ use std::{
     time::Duration,
 };
 
+use futures::{Stream, StreamExt};
 use tokio::sync::{Notify, mpsc};
+use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use usher_proto::v1::{self, attach_response::Message};
@@ -22,41 +25,64 @@ use usher_types::{BootTime, HostId, RefusalReason, Token};
 pub(crate) const OUTBOX: usize = 16_384;
 
 /// What goes to a host.
-pub(crate) type Outgoing = Result<v1::AttachResponse, Status>;
+type Outgoing = Result<v1::AttachResponse, Status>;
+
+/// Everything that goes to one host, in order.
+pub(crate) type HostOutput = Pin<Box<dyn Stream<Item = Outgoing> + Send>>;
 
 /// One open stream.
 #[derive(Debug)]
 pub(crate) struct HostLink {
     /// Of the stream.
     pub stream_epoch: u64,
-    outbox: mpsc::Sender<Outgoing>,
-    /// Ends the stream: it was replaced, or its host does not read.
+    outbox: mpsc::Sender<Option<Outgoing>>,
+    /// The stream is to end: it was replaced, or its host does not read.
     pub ended: CancellationToken,
+    /// The stream ends without what still waits in the queue.
+    cut: CancellationToken,
     pings: AtomicU64,
     pongs: AtomicU64,
     ponged: Notify,
 }
 
 impl HostLink {
-    pub(crate) fn new(stream_epoch: u64, outbox: mpsc::Sender<Outgoing>) -> Self {
-        Self {
+    /// The link, and what goes out through it.
+    pub(crate) fn new(stream_epoch: u64, capacity: usize) -> (Arc<Self>, HostOutput) {
+        let (outbox, queue) = mpsc::channel::<Option<Outgoing>>(capacity);
+        let cut = CancellationToken::new();
+        let output = ReceiverStream::new(queue)
+            .take_while(|next| std::future::ready(next.is_some()))
+            .filter_map(std::future::ready)
+            .take_until(cut.clone().cancelled_owned());
+        let link = Self {
             stream_epoch,
             outbox,
             ended: CancellationToken::new(),
+            cut,
             pings: AtomicU64::new(0),
             pongs: AtomicU64::new(0),
             ponged: Notify::new(),
+        };
+        (Arc::new(link), Box::pin(output))
+    }
+
+    /// Ends the stream after what waits in its queue. Dropping the link would not do: whoever holds it may drop it late.
+    pub(crate) fn finish(&self) {
+        if self.outbox.try_send(None).is_err() {
+            self.cut.cancel();
         }
     }
 
     /// Queues a message. A host whose queue is full is cut off.
     pub(crate) fn send(&self, message: Message) -> bool {
-        let sent = self.outbox.try_send(Ok(v1::AttachResponse { message: Some(message) })).is_ok();
+        let sent = self.outbox.try_send(Some(Ok(v1::AttachResponse { message: Some(message) }))).is_ok();
         if !sent && !self.outbox.is_closed() {
+            self.cut.cancel();
             tracing::warn!(
                 stream_epoch = self.stream_epoch,
                 "a host does not read its stream, cutting it off"
             );
+            self.cut.cancel();
             self.ended.cancel();
         }
         sent
@@ -278,23 +304,31 @@ mod tests {
 
     #[tokio::test]
     async fn a_host_that_does_not_read_is_cut_off() {
-        let (outbox, _unread) = mpsc::channel(2);
-        let link = HostLink::new(1, outbox);
+        let (link, output) = HostLink::new(1, 2);
         let tick = || Message::Tick(v1::Tick { tick: 1 });
         assert!(link.send(tick()) && link.send(tick()));
         assert!(!link.ended.is_cancelled());
         assert!(!link.send(tick()));
         assert!(link.ended.is_cancelled());
+        assert_eq!(output.count().await, 0, "nothing more goes out");
+    }
+
+    #[tokio::test]
+    async fn a_stream_ends_after_its_last_message_though_its_link_is_still_held() {
+        let (link, output) = HostLink::new(1, 8);
+        link.send(Message::Tick(v1::Tick { tick: 1 }));
+        link.finish();
+        assert_eq!(output.count().await, 1);
+        assert!(!link.send(Message::Tick(v1::Tick { tick: 2 })));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_ping_is_answered_or_times_out() {
-        let (outbox, mut sent) = mpsc::channel(8);
-        let link = Arc::new(HostLink::new(1, outbox));
+        let (link, mut sent) = HostLink::new(1, 8);
         assert!(!link.answers(Duration::from_secs(2)).await);
         let other = link.clone();
         let answering = tokio::spawn(async move {
-            while let Some(Ok(v1::AttachResponse { message: Some(Message::Ping(ping)) })) = sent.recv().await
+            while let Some(Ok(v1::AttachResponse { message: Some(Message::Ping(ping)) })) = sent.next().await
             {
                 other.pong(ping.nonce);
             }
@@ -306,9 +340,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_question_that_nobody_answers_ends_in_silence_and_is_forgotten() {
         let links = Links::default();
-        let (outbox, _sent) = mpsc::channel(8);
+        let (link, _sent) = HostLink::new(1, 8);
         let host_id = HostId::new("N1").unwrap();
-        links.open(host_id.clone(), Arc::new(HostLink::new(1, outbox)));
+        links.open(host_id.clone(), link);
         assert_eq!(links.ask_session(&host_id, "1", "alice", Duration::from_millis(250)).await, None);
         assert_eq!(links.checks.len(), 0);
     }

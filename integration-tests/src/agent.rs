@@ -179,7 +179,7 @@ impl AgentStart {
 
 impl IntoFuture for AgentStart {
     type Output = Agent;
-    type IntoFuture = Pin<Box<dyn Future<Output = Agent> + Send>>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Agent>>>;
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.start())

@@ -88,7 +88,12 @@ impl CoordinatorStart {
         let mut command = Command::new(binary("usher-coordinator"));
         command.arg("--config").arg(self.folder.join("coordinator.toml"));
         command.arg("--data-dir").arg(self.data_dir());
-        command.args(["--listen", &format!("127.0.0.1:{grpc}"), "--http-listen", &format!("127.0.0.1:{http}")]);
+        command.args([
+            "--listen",
+            &format!("127.0.0.1:{grpc}"),
+            "--http-listen",
+            &format!("127.0.0.1:{http}"),
+        ]);
         command.args(self.allow_virtual.then_some("--allow-virtual")).args(&self.arguments);
         Process::start(&self.name, &mut command, &self.folder.join("coordinator.log"))
     }

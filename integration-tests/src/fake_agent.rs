@@ -2,9 +2,11 @@
 //!
 //! The protocol is public and anyone may write an agent; somebody may also write a broken or a hostile one. This one
 //! stands for all of them: a plain client of `AgentService.Attach` that sends exactly what the test tells it to, when
-//! the test tells it to, and nothing by itself except the answer to a ping. Values that no real machine would show at
+//! the test tells it to, and nothing by itself except the answer to a ping and, when told so, its consent to every place
+//! that it is asked for. Values that no real machine would show at
 //! the right moment are seen through the same door as real ones.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -82,9 +84,33 @@ pub struct FakeAgent {
     client: Client,
     requests: mpsc::Sender<v1::AttachRequest>,
     inbox: Arc<Mutex<Inbox>>,
-    answers_pings: Arc<std::sync::atomic::AtomicBool>,
+    manners: Arc<Manners>,
     reading: JoinHandle<()>,
     sequence: u64,
+}
+
+/// What it does by itself.
+#[derive(Debug, Default)]
+struct Manners {
+    ignores_pings: AtomicBool,
+    admits: AtomicBool,
+}
+
+impl Manners {
+    fn answer(&self, heard: &Heard) -> Option<Said> {
+        match heard {
+            Heard::Ping(ping) if !self.ignores_pings.load(Ordering::Relaxed) => {
+                Some(Said::Pong(v1::Pong { nonce: ping.nonce }))
+            }
+            Heard::ExpectSession(v1::ExpectSession { place: Some(place), ask: true, .. })
+                if self.admits.load(Ordering::Relaxed) =>
+            {
+                let (token, attempt) = (place.token.clone(), place.attempt);
+                Some(Said::PlaceAnswer(v1::PlaceAnswer { token, attempt, refused: None }))
+            }
+            _ => None,
+        }
+    }
 }
 
 impl Drop for FakeAgent {
@@ -126,10 +152,9 @@ impl FakeAgent {
         requests.send(v1::AttachRequest { message: Some(first) }).await.unwrap();
         let responses = client.agents.clone().attach(ReceiverStream::new(queue)).await?.into_inner();
         let inbox = Arc::default();
-        let answers_pings = Arc::new(std::sync::atomic::AtomicBool::new(true));
-        let reading =
-            tokio::spawn(read(responses, Arc::clone(&inbox), requests.clone(), answers_pings.clone()));
-        Ok(Self { hello, client: client.clone(), requests, inbox, answers_pings, reading, sequence: 0 })
+        let manners: Arc<Manners> = Arc::default();
+        let reading = tokio::spawn(read(responses, Arc::clone(&inbox), requests.clone(), manners.clone()));
+        Ok(Self { hello, client: client.clone(), requests, inbox, manners, reading, sequence: 0 })
     }
 
     fn inbox(&self) -> MutexGuard<'_, Inbox> {
@@ -138,7 +163,12 @@ impl FakeAgent {
 
     /// From now on it does not answer pings: a machine that is gone behind a connection that is not.
     pub fn ignore_pings(&self) {
-        self.answers_pings.store(false, std::sync::atomic::Ordering::Relaxed);
+        self.manners.ignores_pings.store(true, Ordering::Relaxed);
+    }
+
+    /// From now on it consents to every place that it is asked for, whatever the limit.
+    pub fn admit_all(&self) {
+        self.manners.admits.store(true, Ordering::Relaxed);
     }
 
     /// Its Hello.
@@ -222,7 +252,8 @@ impl FakeAgent {
     /// If it is not taken.
     pub async fn replicas(&mut self, resources: &[&str]) -> v1::HostInfo {
         self.sequence += 1;
-        let replica = |resource: &&str| v1::Replica { resource_id: (*resource).to_owned(), ..Default::default() };
+        let replica =
+            |resource: &&str| v1::Replica { resource_id: (*resource).to_owned(), ..Default::default() };
         let replicas = resources.iter().map(replica).collect();
         let page = v1::InventoryPage { generation: self.sequence, page: 0, last: true, replicas };
         self.say(Said::InventoryPage(page)).await;
@@ -246,7 +277,8 @@ impl FakeAgent {
         self.say(Said::SessionsPage(page)).await;
         wait_for("the sessions to be listed", LONG, async || {
             let details = self.client.host_details(self.id()).await.map_err(|status| status.to_string())?;
-            let ids = |list: &[v1::Session]| list.iter().map(|session| session.id.clone()).collect::<Vec<_>>();
+            let ids =
+                |list: &[v1::Session]| list.iter().map(|session| session.id.clone()).collect::<Vec<_>>();
             let taken = ids(&details.sessions) == ids(&sessions);
             if taken { Ok(()) } else { Err(format!("{:?}", details.sessions)) }
         })
@@ -257,9 +289,13 @@ impl FakeAgent {
     pub async fn goodbye(self, reason: v1::GoodbyeReason) {
         self.say(Said::Goodbye(v1::Goodbye { reason: reason.into() })).await;
         let gone = |heard: &Inbox| heard.ended.is_some();
-        wait_for("the stream's end", LONG, async || {
-            if gone(&self.inbox()) { Ok(()) } else { Err("it is open") }
-        })
+        wait_for(
+            "the stream's end",
+            LONG,
+            async || {
+                if gone(&self.inbox()) { Ok(()) } else { Err("it is open") }
+            },
+        )
         .await;
     }
 
@@ -322,29 +358,30 @@ async fn read(
     mut responses: Streaming<v1::AttachResponse>,
     inbox: Arc<Mutex<Inbox>>,
     requests: mpsc::Sender<v1::AttachRequest>,
-    answers_pings: Arc<std::sync::atomic::AtomicBool>,
+    manners: Arc<Manners>,
 ) {
     loop {
         let next = responses.message().await;
-        let mut inbox_now = inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut inbox = inbox.lock().unwrap_or_else(PoisonError::into_inner);
         match next {
-            Ok(Some(v1::AttachResponse { message: Some(Heard::Tick(tick)) })) => {
-                inbox_now.tick = Some(tick.tick);
-            }
-            Ok(Some(v1::AttachResponse { message: Some(Heard::Ping(ping)) })) => {
-                let pong = Said::Pong(v1::Pong { nonce: ping.nonce });
-                if answers_pings.load(std::sync::atomic::Ordering::Relaxed) {
+            Ok(Some(response)) => {
+                let Some(heard) = response.message else { continue };
+                if let Some(answer) = manners.answer(&heard) {
                     // A full queue is the test's own doing.
-                    let _ = requests.try_send(v1::AttachRequest { message: Some(pong) });
+                    let _ = requests.try_send(v1::AttachRequest { message: Some(answer) });
+                }
+                match heard {
+                    Heard::Tick(tick) => inbox.tick = Some(tick.tick),
+                    Heard::Ping(_) => {}
+                    heard => inbox.heard.push(heard),
                 }
             }
-            Ok(Some(response)) => inbox_now.heard.extend(response.message),
             Ok(None) => {
-                inbox_now.ended = Some(Ok(()));
+                inbox.ended = Some(Ok(()));
                 return;
             }
             Err(status) => {
-                inbox_now.ended = Some(Err(status));
+                inbox.ended = Some(Err(status));
                 return;
             }
         }

@@ -49,7 +49,7 @@ impl FarmStart {
 
 impl IntoFuture for FarmStart {
     type Output = Farm;
-    type IntoFuture = Pin<Box<dyn Future<Output = Farm> + Send>>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Farm>>>;
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
@@ -72,7 +72,6 @@ pub struct Farm {
 
 impl Farm {
     /// A coordinator that lets modelled hosts in, on free ports of loopback.
-    #[expect(clippy::new_ret_no_self, reason = "it starts with an .await")]
     pub fn start() -> FarmStart {
         let folder = tempfile::Builder::new().prefix("usher-farm-").tempdir().unwrap();
         let coordinator = CoordinatorStart::new(folder.path(), "coordinator");
@@ -124,7 +123,8 @@ impl Drop for Logs {
             return;
         }
         let folders = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
-        let files = folders.flat_map(|folder| std::fs::read_dir(folder.path()).into_iter().flatten().flatten());
+        let files =
+            folders.flat_map(|folder| std::fs::read_dir(folder.path()).into_iter().flatten().flatten());
         for log in files.map(|file| file.path()).filter(|path| path.extension().is_some_and(|e| e == "log")) {
             let bytes = std::fs::read(&log).unwrap_or_default();
             let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(SHOWN)..]);

@@ -1,89 +1,127 @@
-//! Certificates of a farm, made for one test and gone with its folder.
+//! Who is believed on a farm, and by whom?
 //!
-//! Every one is valid for this machine's loopback and names its holder as `usher://FARM/ROLE/NAME`, so the same files
-//! serve a coordinator, an agent or a client. What is wrong with a certificate (its authority, its time, its farm) is
-//! the test's choice.
+//! Certificates made for one test. Each is valid for this machine's loopback and names its holder as
+//! `usher://FARM/ROLE/NAME`, so the same files serve a coordinator, an agent or a client. What is wrong with one (its
+//! authority, its time, its farm) is the test's choice; and a client made here shows whatever it is given, where our
+//! own programs would refuse to start with it.
 
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context;
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType, date_time_ymd};
-use usher_runtime::tls::TlsFiles;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
+    date_time_ymd,
+};
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+
+use crate::client::Client;
+use crate::wait::LONG;
 
 /// Who signs the certificates of a farm.
 #[derive(Debug)]
 pub struct Authority {
+    folder: PathBuf,
     issuer: Issuer<'static, KeyPair>,
     pem: String,
 }
 
+/// The files of one holder, in PEM form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertFiles {
+    /// Its certificate.
+    pub cert: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// The authority that it believes in.
+    pub ca: PathBuf,
+}
+
 impl Authority {
-    /// A new authority: nobody believes what another one signed.
-    ///
-    /// # Errors
-    /// When no key can be made.
-    pub fn new() -> anyhow::Result<Self> {
+    /// A new authority, whose certificates are written below `folder`. Nobody who believes in another one believes it.
+    pub fn new(folder: &Path) -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         params.distinguished_name.push(DnType::CommonName, "authority of a test");
-        let key = KeyPair::generate().context("making the key of an authority")?;
-        let pem = params.self_signed(&key).context("signing an authority")?.pem();
-        Ok(Self { issuer: Issuer::new(params, key), pem })
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self { folder: folder.to_owned(), issuer: Issuer::new(params, key), pem }
     }
 
-    /// Certificate, key and authority of `usher://FARM/ROLE/NAME`, written into `folder`.
-    ///
-    /// # Errors
-    /// When the name is no URI, or the folder cannot be written to.
-    pub fn issue(&self, folder: &Path, uri: &str) -> anyhow::Result<TlsFiles> {
-        self.issue_with(folder, uri, |_| {})
+    /// The files of `usher://FARM/ROLE/NAME`, or of anything else that is a URI.
+    pub fn issue(&self, uri: &str) -> CertFiles {
+        self.issue_with(|params| name(params, uri))
     }
 
     /// The same, expired years ago.
-    ///
-    /// # Errors
-    /// As [`Authority::issue`].
-    pub fn issue_expired(&self, folder: &Path, uri: &str) -> anyhow::Result<TlsFiles> {
-        self.issue_with(folder, uri, |params| {
+    pub fn issue_expired(&self, uri: &str) -> CertFiles {
+        self.issue_with(|params| {
+            name(params, uri);
             params.not_before = date_time_ymd(2020, 1, 1);
             params.not_after = date_time_ymd(2024, 1, 1);
         })
     }
 
-    fn issue_with(
-        &self,
-        folder: &Path,
-        uri: &str,
-        edit: impl FnOnce(&mut CertificateParams),
-    ) -> anyhow::Result<TlsFiles> {
-        let hosts = ["localhost", "127.0.0.1"].map(str::to_owned).to_vec();
-        let mut params = CertificateParams::new(hosts).context("naming this machine")?;
-        let name = uri.to_owned().try_into().with_context(|| format!("naming a certificate {uri}"))?;
-        params.subject_alt_names.push(SanType::URI(name));
-        edit(&mut params);
-        let key = KeyPair::generate().context("making a key")?;
-        let certificate =
-            params.signed_by(&key, &self.issuer).with_context(|| format!("signing the certificate of {uri}"))?;
+    /// The files of nobody: a certificate of this authority that carries no name of ours.
+    pub fn issue_nameless(&self) -> CertFiles {
+        self.issue_with(|_| {})
+    }
 
-        // A folder of its own for each, so that two certificates of one name can stand beside each other.
-        let own = tempfile::Builder::new().prefix("pki-").tempdir_in(folder)?.keep();
+    fn issue_with(&self, edit: impl FnOnce(&mut CertificateParams)) -> CertFiles {
+        let mut params = CertificateParams::new(["localhost", "127.0.0.1"].map(str::to_owned)).unwrap();
+        params.use_authority_key_identifier_extension = true;
+        edit(&mut params);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+
+        let own = tempfile::Builder::new().prefix("pki-").tempdir_in(&self.folder).unwrap().keep();
         let files =
-            TlsFiles { cert: own.join("cert.pem"), key: own.join("key.pem"), ca: own.join("ca.pem") };
-        let texts =
-            [(&files.cert, certificate.pem()), (&files.key, key.serialize_pem()), (&files.ca, self.pem.clone())];
-        for (path, text) in texts {
-            std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
-        }
-        std::fs::set_permissions(&files.key, std::fs::Permissions::from_mode(0o600))?;
-        Ok(files)
+            CertFiles { cert: own.join("cert.pem"), key: own.join("key.pem"), ca: own.join("ca.pem") };
+        std::fs::write(&files.cert, certificate.pem()).unwrap();
+        std::fs::write(&files.key, key.serialize_pem()).unwrap();
+        std::fs::set_permissions(&files.key, std::fs::Permissions::from_mode(0o600)).unwrap();
+        std::fs::write(&files.ca, &self.pem).unwrap();
+        files
     }
 }
 
-/// The table `[tls]` of a settings file.
-#[must_use]
-pub fn tls_table(files: &TlsFiles) -> String {
-    let line = |key: &str, path: &Path| format!("{key} = {:?}\n", path.display().to_string());
-    let lines = [line("cert", &files.cert), line("key", &files.key), line("ca", &files.ca)];
-    format!("[tls]\n{}", lines.concat())
+fn name(params: &mut CertificateParams, uri: &str) {
+    params.subject_alt_names.push(SanType::URI(uri.to_owned().try_into().unwrap()));
+}
+
+impl CertFiles {
+    /// The table `[tls]` of a settings file.
+    pub fn table(&self) -> String {
+        let line = |key: &str, path: &Path| format!("{key} = {:?}\n", path.display().to_string());
+        let lines = [line("cert", &self.cert), line("key", &self.key), line("ca", &self.ca)];
+        format!("[tls]\n{}", lines.concat())
+    }
+
+    /// This holder, believing in the authority of another one.
+    #[must_use]
+    pub fn believing(&self, other: &Self) -> Self {
+        Self { ca: other.ca.clone(), ..self.clone() }
+    }
+
+    /// A client that shows this certificate. It connects when it is first used.
+    pub fn client(&self, address: SocketAddr) -> Client {
+        let read = |path: &Path| std::fs::read(path).unwrap();
+        let identity = Identity::from_pem(read(&self.cert), read(&self.key));
+        connect(address, self.tls().identity(identity))
+    }
+
+    /// A client that believes in the authority and shows nothing.
+    pub fn client_without_certificate(&self, address: SocketAddr) -> Client {
+        connect(address, self.tls())
+    }
+
+    fn tls(&self) -> ClientTlsConfig {
+        ClientTlsConfig::new().ca_certificate(Certificate::from_pem(std::fs::read(&self.ca).unwrap()))
+    }
+}
+
+fn connect(address: SocketAddr, tls: ClientTlsConfig) -> Client {
+    let endpoint = Endpoint::from_shared(format!("https://127.0.0.1:{}", address.port())).unwrap();
+    Client::of(endpoint.tls_config(tls).unwrap().timeout(LONG).connect_lazy(), None)
 }

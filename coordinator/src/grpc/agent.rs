@@ -3,10 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::oneshot,
     time::{MissedTickBehavior, interval, timeout},
 };
-use tokio_stream::{StreamExt, wrappers::ReceiverStream};
+use tokio_stream::StreamExt;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request, Response, Status, Streaming};
 use usher_placement::farm::{AttachRefused, Attached};
@@ -23,7 +23,7 @@ use usher_types::{FieldFault, Goodbye, Hello, HostId, Replica, Session};
 use super::{caller, unavailable};
 use crate::{
     farm_task::{FarmCommand, Source, settings_of},
-    links::{HostLink, OUTBOX, Outgoing, Ticks},
+    links::{HostLink, HostOutput, OUTBOX, Ticks},
     shared::Shared,
     store::StoreHandle,
 };
@@ -45,7 +45,7 @@ pub(crate) struct Agents {
 
 #[tonic::async_trait]
 impl AgentService for Agents {
-    type AttachStream = ReceiverStream<Outgoing>;
+    type AttachStream = HostOutput;
 
     async fn attach(
         &self,
@@ -72,12 +72,13 @@ impl AgentService for Agents {
             ));
         }
         let attached = self.register(&hello, certificate).await?;
+        let registered = Registered { shared: &self.shared, hello: Some(&hello) };
         self.keep_what_lasts(&hello, attached).await?;
-        let (outbox, outgoing) = mpsc::channel(OUTBOX);
-        let link = Arc::new(HostLink::new(hello.stream_epoch, outbox));
+        let (link, output) = HostLink::new(hello.stream_epoch, OUTBOX);
         // From here on every new place is told through the link; what was given before is told now.
         self.shared.links.open(hello.host_id.clone(), link.clone());
         self.welcome(&hello, &link);
+        registered.serves();
         let stream = HostStream {
             shared: self.shared.clone(),
             link,
@@ -88,7 +89,32 @@ impl AgentService for Agents {
             sessions: Pages::default(),
         };
         self.shutdown.spawn(stream.run(incoming, self.shutdown.token()));
-        Ok(Response::new(ReceiverStream::new(outgoing)))
+        Ok(Response::new(output))
+    }
+}
+
+/// A host that was let in. If its stream is not served after all, it is not connected either.
+struct Registered<'a> {
+    shared: &'a Arc<Shared>,
+    hello: Option<&'a Hello>,
+}
+
+impl Registered<'_> {
+    fn serves(mut self) {
+        self.hello = None;
+    }
+}
+
+impl Drop for Registered<'_> {
+    fn drop(&mut self) {
+        if let Some(hello) = self.hello.take() {
+            let (host_id, stream_epoch) = (hello.host_id.clone(), hello.stream_epoch);
+            self.shared.links.close(&host_id, stream_epoch);
+            let farm = self.shared.farm.clone();
+            let detach = FarmCommand::Detach { host_id, stream_epoch, goodbye: None };
+            // The queue may be full at this moment, and a drop cannot wait.
+            tokio::spawn(async move { farm.send(detach).await });
+        }
     }
 }
 
@@ -261,6 +287,7 @@ impl HostStream {
         tracing::info!(host_id = %self.host_id, stream_epoch = self.link.stream_epoch, "host attached");
         let goodbye = self.serve(incoming, shutdown).await;
         self.shared.links.close(&self.host_id, self.link.stream_epoch);
+        self.link.finish();
         let stream_epoch = self.link.stream_epoch;
         let detach = FarmCommand::Detach { host_id: self.host_id.clone(), stream_epoch, goodbye };
         // The farm task ends before the streams do when the process stops.

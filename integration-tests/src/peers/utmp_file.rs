@@ -2,16 +2,14 @@
 
 use std::path::Path;
 
-use anyhow::Context;
-
-/// Where programs write it.
+/// Where programs look for it.
 const PATH: &str = "/run/utmp";
 /// Where the machine's own file waits for the end of the test.
 const ASIDE: &str = "/run/utmp.before-usher-test";
 
 /// Bytes of a record, and where its time stands: arm64 has wider fields than the other architectures.
 const LAYOUT: (usize, usize) = if cfg!(target_arch = "aarch64") { (400, 344) } else { (384, 340) };
-/// Type of a record that says when the system came up.
+/// Type of the record that says when the system came up.
 const BOOT_TIME: i16 = 2;
 
 /// A file with nobody in it, in the place of the machine's own until it is dropped. A container has none, and a
@@ -22,30 +20,33 @@ pub struct UtmpFile(());
 impl UtmpFile {
     /// Puts it there.
     ///
-    /// # Errors
-    /// When this user may not.
-    pub fn replace() -> anyhow::Result<Self> {
-        // Left behind by a test that was killed: then what is in its place is that test's.
+    /// # Panics
+    /// If this user may not.
+    #[expect(
+        clippy::new_without_default,
+        reason = "it changes the machine, which nobody expects of a default"
+    )]
+    pub fn new() -> Self {
+        // With a file aside, the one in its place was left by a test that was killed.
         if Path::new(PATH).exists() && !Path::new(ASIDE).exists() {
-            std::fs::rename(PATH, ASIDE).with_context(|| format!("putting {PATH} aside"))?;
+            std::fs::rename(PATH, ASIDE).unwrap();
         }
-        std::fs::write(PATH, boot_record()).with_context(|| format!("making {PATH}"))?;
-        Ok(Self(()))
+        std::fs::write(PATH, boot_record()).unwrap();
+        Self(())
     }
 }
 
 impl Drop for UtmpFile {
     fn drop(&mut self) {
-        // A failure is seen by the next test that wants a file here.
-        let _ = if Path::new(ASIDE).exists() {
-            std::fs::rename(ASIDE, PATH)
-        } else {
-            std::fs::remove_file(PATH)
-        };
+        let restored =
+            if Path::new(ASIDE).exists() { std::fs::rename(ASIDE, PATH) } else { std::fs::remove_file(PATH) };
+        if let Err(error) = restored {
+            eprintln!("{PATH} is not as it was before: {error}");
+        }
     }
 }
 
-/// What a system writes first: without any record the file would say nothing about users.
+/// What a system writes first: a file without any record says nothing about users.
 fn boot_record() -> Vec<u8> {
     let (bytes, time_at) = LAYOUT;
     let mut record = vec![0; bytes];

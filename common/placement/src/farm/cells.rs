@@ -182,8 +182,6 @@ impl HostCell {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use proptest::prelude::*;
 
     use super::*;
@@ -245,18 +243,16 @@ mod tests {
 
     #[test]
     fn concurrent_reservations_are_all_counted() {
-        let cell = Arc::new(HostCell::new());
-        let threads: Vec<_> = (0..4)
-            .map(|_| {
-                let cell = cell.clone();
-                std::thread::spawn(move || {
+        let cell = HostCell::new();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
                     for _ in 0..500 {
                         while !cell.reserve(cell.load(), 3) {}
                     }
-                })
-            })
-            .collect();
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+                });
+            }
+        });
         assert_eq!((cell.load().pending_users(), cell.load().places()), (6000, 2000));
     }
 

@@ -6,7 +6,9 @@
 use std::{sync::Arc, time::Duration};
 
 use usher_placement::{
-    decision::{Decision, Excluded, Failover, FailoverCause, Inputs, Refusal, Request, explain, reserve_best},
+    decision::{
+        Decision, Excluded, Failover, FailoverCause, Inputs, Refusal, Request, explain, reserve_best,
+    },
     farm::{CellWord, DrainMark, Effect, Farm, PoolView, StateInput, state_of},
     reservation::{Grant, GrantParts, HostBook, Ledger, Retry},
 };
@@ -17,28 +19,28 @@ use usher_types::{
 };
 
 /// The pool of every host and request that names no other.
-pub fn desk() -> PoolName {
+pub(crate) fn desk() -> PoolName {
     PoolName::new("desk").unwrap()
 }
 
-pub fn id(host: &str) -> HostId {
+pub(crate) fn id(host: &str) -> HostId {
     HostId::new(format!("id-{host}")).unwrap()
 }
 
-pub fn at(seconds: u64) -> BootTime {
+pub(crate) fn at(seconds: u64) -> BootTime {
     BootTime::from_millis(1_000_000 + seconds * 1000)
 }
 
-pub fn token(request: &str) -> Token {
+pub(crate) fn token(request: &str) -> Token {
     Token { gateway: GatewayId::new("g1").unwrap(), request_id: RequestId::new(request).unwrap() }
 }
 
-pub fn endpoint() -> Endpoint {
+pub(crate) fn endpoint() -> Endpoint {
     Endpoint { kind: "ssh".into(), address: "192.0.2.1".into(), port: 22 }
 }
 
 /// A host that reports every 5 s.
-pub fn hello(host: &str) -> Hello {
+pub(crate) fn hello(host: &str) -> Hello {
     Hello {
         agent_version: "test".into(),
         host_id: id(host),
@@ -60,7 +62,7 @@ pub fn hello(host: &str) -> Hello {
 }
 
 /// CPU %, memory %, users, processes.
-pub fn load((cpu, memory, users, processes): (f64, u64, u32, u32)) -> Load {
+pub(crate) fn load((cpu, memory, users, processes): (f64, u64, u32, u32)) -> Load {
     Load {
         cpu: Some(Percent::new(cpu).unwrap()),
         memory: Memory::new(memory, 100),
@@ -72,12 +74,12 @@ pub fn load((cpu, memory, users, processes): (f64, u64, u32, u32)) -> Load {
 }
 
 /// A report of a host that has nothing but users.
-pub fn users(users: u32) -> Load {
+pub(crate) fn users(users: u32) -> Load {
     load((0.0, 0, users, 0))
 }
 
 /// A window of one operation with 100 calls at this expansion factor.
-pub fn latency(expansion_factor: f64) -> Latency {
+pub(crate) fn latency(expansion_factor: f64) -> Latency {
     let operation = OperationWindow {
         name: OperationName::new("open_db").unwrap(),
         ok: 100.0,
@@ -95,15 +97,15 @@ pub fn latency(expansion_factor: f64) -> Latency {
 }
 
 /// The expansion factor at which the availability index is `index` with range 6.
-pub fn factor_of(index: f64) -> f64 {
+pub(crate) fn factor_of(index: f64) -> f64 {
     f64::exp2((1.0 - index / 100.0) * 6.0)
 }
 
-pub fn session(id: &str, user: &str, state: SessionState, age_s: u64) -> Session {
+pub(crate) fn session(id: &str, user: &str, state: SessionState, age_s: u64) -> Session {
     Session { id: id.into(), user: user.into(), state, age: Some(Duration::from_secs(age_s)) }
 }
 
-pub fn listed(request: &str, user: Option<&str>, attempt: u32, left_s: u64) -> PendingPlace {
+pub(crate) fn listed(request: &str, user: Option<&str>, attempt: u32, left_s: u64) -> PendingPlace {
     PendingPlace {
         token: token(request),
         attempt,
@@ -120,7 +122,7 @@ pub fn listed(request: &str, user: Option<&str>, attempt: u32, left_s: u64) -> P
 }
 
 /// A login that says nothing but its id.
-pub fn ask(request: &str) -> Request {
+pub(crate) fn ask(request: &str) -> Request {
     Request {
         token: token(request),
         attempt: 1,
@@ -136,11 +138,11 @@ pub fn ask(request: &str) -> Request {
     }
 }
 
-pub fn ask_for(request: &str, user: &str) -> Request {
+pub(crate) fn ask_for(request: &str, user: &str) -> Request {
     Request { user: Some(user.into()), ..ask(request) }
 }
 
-pub fn failover(request: &str, from: &str, tried: &[&str], cause: FailoverCause) -> Request {
+pub(crate) fn failover(request: &str, from: &str, tried: &[&str], cause: FailoverCause) -> Request {
     let failover = Failover {
         from_host: from.into(),
         failed_request: None,
@@ -150,25 +152,25 @@ pub fn failover(request: &str, from: &str, tried: &[&str], cause: FailoverCause)
     Request { failover: Some(failover), ..ask(request) }
 }
 
-pub fn only_users() -> Option<WeightsChange> {
+pub(crate) fn only_users() -> Option<WeightsChange> {
     Some(WeightsChange { users_percent: Some(100.0), ..WeightsChange::default() })
 }
 
-pub fn limit(users: u32) -> Option<UserLimit> {
+pub(crate) fn limit(users: u32) -> Option<UserLimit> {
     Some(UserLimit::Users(users))
 }
 
 /// What came of a request.
 #[derive(Clone, Debug)]
-pub struct Placed {
-    pub decision: Decision,
-    pub pool: Arc<PoolView>,
-    pub grant: Option<Arc<Grant>>,
+pub(crate) struct Placed {
+    pub(crate) decision: Decision,
+    pub(crate) pool: Arc<PoolView>,
+    pub(crate) grant: Option<Arc<Grant>>,
 }
 
 impl Placed {
     /// The host that was answered.
-    pub fn host(&self) -> &str {
+    pub(crate) fn host(&self) -> &str {
         let position = match &self.decision {
             Decision::Take(choice) => choice.position,
             Decision::OwnSession { position, .. } | Decision::OwnPlace { position } => *position,
@@ -177,14 +179,14 @@ impl Placed {
         self.pool.hosts[position as usize].facts.name.as_str()
     }
 
-    pub fn refusal(&self) -> &Refusal {
+    pub(crate) fn refusal(&self) -> &Refusal {
         match &self.decision {
             Decision::Refused(refusal) => refusal,
             other => panic!("not refused: {other:?}"),
         }
     }
 
-    pub fn choice(&self) -> &usher_placement::decision::Choice {
+    pub(crate) fn choice(&self) -> &usher_placement::decision::Choice {
         match &self.decision {
             Decision::Take(choice) => choice,
             other => panic!("nothing taken: {other:?}"),
@@ -194,21 +196,21 @@ impl Placed {
 
 /// A coordinator without its network.
 #[derive(Debug)]
-pub struct Sim {
-    pub farm: Farm,
-    pub ledger: Arc<Ledger>,
-    pub now: BootTime,
-    pub seed: u64,
+pub(crate) struct Sim {
+    pub(crate) farm: Farm,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) now: BootTime,
+    pub(crate) seed: u64,
 }
 
 impl Sim {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let ledger = Arc::new(Ledger::new());
         Self { farm: Farm::new(ledger.clone(), at(0)), ledger, now: at(0), seed: 1 }
     }
 
     /// A farm in which only users count, with these numbers of them.
-    pub fn of_users(hosts: &[(&str, u32)]) -> Self {
+    pub(crate) fn of_users(hosts: &[(&str, u32)]) -> Self {
         let mut sim = Self::new();
         sim.apply(PolicyChange { weights: only_users(), ..PolicyChange::default() });
         for (host, count) in hosts {
@@ -218,49 +220,46 @@ impl Sim {
         sim
     }
 
-    pub fn attach(&mut self, host: &str) {
+    pub(crate) fn attach(&mut self, host: &str) {
         self.farm.attach(&hello(host), None, false).unwrap();
     }
 
-    pub fn report(&mut self, host: &str, load: Load) -> Vec<Effect> {
+    pub(crate) fn report(&mut self, host: &str, load: Load) -> Vec<Effect> {
         self.farm.observe_load(&id(host), load, &[], self.now, 0)
     }
 
-    pub fn report_faulty(&mut self, host: &str, load: Load, field: &str) {
+    pub(crate) fn report_faulty(&mut self, host: &str, load: Load, field: &str) {
         self.farm.observe_load(&id(host), load, &[FieldFault::new(field, "NaN", "0..=100")], self.now, 0);
     }
 
     /// The host says that it is this available.
-    pub fn available(&mut self, host: &str, index: f64) {
+    pub(crate) fn available(&mut self, host: &str, index: f64) {
         self.farm.observe_latency(&id(host), latency(factor_of(index)), 0, self.now);
     }
 
-    pub fn sessions(&mut self, host: &str, sessions: &[Session]) {
+    pub(crate) fn sessions(&mut self, host: &str, sessions: &[Session]) {
         self.farm.observe_sessions(&id(host), sessions.to_vec(), self.now);
     }
 
-    pub fn serves(&mut self, host: &str, resources: &[&str]) {
-        let replica = |name: &&str| Replica {
-            resource_id: ResourceId::new(name).unwrap(),
-            path: None,
-            title: None,
-        };
+    pub(crate) fn serves(&mut self, host: &str, resources: &[&str]) {
+        let replica =
+            |name: &&str| Replica { resource_id: ResourceId::new(name).unwrap(), path: None, title: None };
         self.farm.observe_replicas(&id(host), resources.iter().map(replica).collect());
     }
 
-    pub fn apply(&mut self, change: PolicyChange) {
+    pub(crate) fn apply(&mut self, change: PolicyChange) {
         let record = self.farm.prepare_pool(&desk(), None, &change, false).unwrap();
         self.farm.commit_pool(record, self.now);
     }
 
-    pub fn drain(&mut self, host: &str, mode: DrainMode, no_reconnect: bool) {
+    pub(crate) fn drain(&mut self, host: &str, mode: DrainMode, no_reconnect: bool) {
         let drain = Drain { mode, reason: String::new(), author: String::new(), no_reconnect };
         let mark: Option<DrainMark> = self.farm.drain_mark(&id(host), drain);
         self.farm.set_drain(&id(host), mark);
     }
 
     /// Time passes; the coordinator ticks each second.
-    pub fn pass(&mut self, seconds: u64) -> Vec<Effect> {
+    pub(crate) fn pass(&mut self, seconds: u64) -> Vec<Effect> {
         let mut effects = Vec::new();
         for _ in 0..seconds {
             self.now = self.now + Duration::from_secs(1);
@@ -270,16 +269,16 @@ impl Sim {
     }
 
     /// The coordinator stands still, then goes on.
-    pub fn freeze(&mut self, seconds: u64) -> Vec<Effect> {
+    pub(crate) fn freeze(&mut self, seconds: u64) -> Vec<Effect> {
         self.now = self.now + Duration::from_secs(seconds);
         self.farm.tick(self.now)
     }
 
-    pub fn pool(&mut self) -> Arc<PoolView> {
+    pub(crate) fn pool(&mut self) -> Arc<PoolView> {
         self.farm.snapshot(self.now).pools[&desk()].clone()
     }
 
-    pub fn state(&mut self, host: &str) -> HostState {
+    pub(crate) fn state(&mut self, host: &str) -> HostState {
         let (pool, now) = (self.pool(), self.now);
         let position = pool.members.position(&id(host)).unwrap();
         let word = pool.members.cells[position].load();
@@ -293,13 +292,13 @@ impl Sim {
         })
     }
 
-    pub fn word(&mut self, host: &str) -> CellWord {
+    pub(crate) fn word(&mut self, host: &str) -> CellWord {
         let pool = self.pool();
         pool.members.cells[pool.members.position(&id(host)).unwrap()].load()
     }
 
     /// Decides and takes the place, without looking whether it is a retry.
-    pub fn decide(&mut self, request: &Request, unwilling: &[(HostId, Excluded)]) -> Placed {
+    pub(crate) fn decide(&mut self, request: &Request, unwilling: &[(HostId, Excluded)]) -> Placed {
         let snapshot = self.farm.snapshot(self.now);
         self.seed += 1;
         let (ledger, now, seed) = (self.ledger.clone(), self.now, self.seed);
@@ -307,7 +306,7 @@ impl Sim {
     }
 
     /// As a coordinator answers: a retry repeats, a new request is decided.
-    pub fn place(&mut self, request: &Request) -> Placed {
+    pub(crate) fn place(&mut self, request: &Request) -> Placed {
         match self.ledger.retry(&request.token, request.content_hash(), request.attempt) {
             Retry::New { attempt } => self.decide(&Request { attempt, ..request.clone() }, &[]),
             Retry::Repeat(grant) | Retry::Arrived(grant) => {
@@ -320,11 +319,11 @@ impl Sim {
         }
     }
 
-    pub fn end(&self, request: &str, reason: EndReason) {
+    pub(crate) fn end(&self, request: &str, reason: EndReason) {
         self.ledger.get(&token(request)).unwrap().end(reason, self.now);
     }
 
-    pub fn explain(&mut self, request: &Request) -> usher_placement::decision::Explanation {
+    pub(crate) fn explain(&mut self, request: &Request) -> usher_placement::decision::Explanation {
         let pool = self.pool();
         let words = pool.words();
         explain(&Inputs {
@@ -340,7 +339,7 @@ impl Sim {
 }
 
 /// Decides on the newest snapshot, and takes the place as a coordinator does.
-pub fn place_in(
+pub(crate) fn place_in(
     ledger: &Ledger,
     snapshot: impl Fn() -> Arc<usher_placement::farm::Snapshot>,
     request: &Request,
@@ -394,12 +393,18 @@ fn grant_of(
 }
 
 /// What an agent with this book reports at `now`.
-pub fn report_of(book: &HostBook, now: BootTime) -> Load {
+pub(crate) fn report_of(book: &HostBook, now: BootTime) -> Load {
     Load {
         users: book.users(),
         pending: book.pending(now),
         ended: book.ended(now),
         streams_held: 1,
         ..load((0.0, 0, 0, 0))
+    }
+}
+
+impl Sim {
+    pub(crate) fn pool_words(&mut self) -> Vec<CellWord> {
+        self.pool().words()
     }
 }

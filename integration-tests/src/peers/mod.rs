@@ -1,4 +1,4 @@
-//! The programs of other makers that usher is compared with.
+//! What do programs of other makers say of the same machine?
 //!
 //! Each is the one that Debian ships, started by the test on a free port of this machine's loopback with settings of
 //! its own, and ended with the test. A missing one is a failure that says how to get it: a comparison that is skipped
@@ -14,18 +14,15 @@ pub use utmp_file::UtmpFile;
 
 use std::path::PathBuf;
 
-use anyhow::Context;
-
-/// Where a program is, searching PATH and then the folders of system programs, which an ordinary user's PATH leaves
-/// out.
+/// Where a program of the system is, searching PATH and then the folders that an ordinary user's PATH leaves out.
 ///
-/// # Errors
-/// When it is not installed.
-pub fn program(name: &str) -> anyhow::Result<PathBuf> {
+/// # Panics
+/// If it is not installed; the message says how.
+pub(crate) fn system_program(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .chain(["/usr/sbin".into(), "/sbin".into()])
         .map(|folder| folder.join(name))
         .find(|file| file.is_file())
-        .with_context(|| format!("the program {name} is not installed; `cargo xtask peers` installs it"))
+        .unwrap_or_else(|| panic!("the program {name} is not installed; `cargo xtask peers` installs it"))
 }

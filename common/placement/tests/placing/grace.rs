@@ -1,0 +1,171 @@
+//! What is believed after a start or a freeze.
+
+use std::{sync::Arc, time::Duration};
+
+use usher_placement::{
+    decision::RefusalKind,
+    farm::{Effect, Farm, LastKnown},
+    reservation::Ledger,
+};
+use usher_types::{EndReason, HostState, Load, PolicyChange};
+
+use crate::support::*;
+
+/// A coordinator that starts again with what this one stored.
+fn restarted(sim: &Sim) -> Sim {
+    let records = sim.farm.pool_records().map(|(record, _)| record.clone()).collect();
+    let known: Vec<LastKnown> = sim.farm.last_known();
+    let ledger = Arc::new(Ledger::new());
+    let now = sim.now + Duration::from_secs(3);
+    let mut farm = Farm::new(ledger.clone(), now);
+    farm.restore(records, [], known, Vec::new(), now);
+    Sim { farm, ledger, now, seed: 1 }
+}
+
+fn fifty() -> Sim {
+    let mut sim = Sim::new();
+    for n in 0..50 {
+        sim.attach(&format!("h{n}"));
+        sim.report(&format!("h{n}"), users(n));
+    }
+    sim.pass(1);
+    sim
+}
+
+#[test]
+fn case_135_after_a_restart_nobody_is_lost_and_placements_wait_for_most_of_the_farm() {
+    let mut sim = restarted(&fifty());
+    assert_eq!(sim.place(&ask("r0")).refusal().kind, RefusalKind::Stale);
+    let mut lost = Vec::new();
+    for n in 0..50 {
+        assert_eq!(sim.state("h49"), HostState::Unknown);
+        sim.attach(&format!("h{n}"));
+        sim.report(&format!("h{n}"), users(n));
+        let stale = sim.pool().is_stale(sim.now);
+        assert_eq!(stale, n < 39, "80 % of 50 hosts are heard with the 40th, not with number {}", n + 1);
+        if n == 40 {
+            break;
+        }
+    }
+    assert!(sim.place(&ask("r1")).grant.is_some());
+    let pool = sim.pool();
+    let silent = pool.hosts[pool.members.position(&id("h49")).unwrap()].reading.clone().unwrap();
+    assert_eq!(silent.users, Some(49), "last known, to be shown");
+    assert_eq!(silent.age(sim.now), None, "and of unknown age");
+    for _ in 0..60 {
+        lost.extend(sim.pass(1));
+        for n in 0..=40 {
+            sim.report(&format!("h{n}"), users(n));
+        }
+    }
+    let gone = |effect: &Effect| matches!(effect, Effect::StateChanged { to: HostState::Offline, .. });
+    assert!(!lost.iter().any(gone), "nobody is lost within the grace");
+    assert_eq!(sim.pass(1).iter().filter(|effect| gone(effect)).count(), 9);
+    assert_eq!(sim.state("h49"), HostState::Offline);
+    assert_eq!(sim.state("h0"), HostState::Available);
+}
+
+#[test]
+fn case_135_after_ten_seconds_it_chooses_among_those_it_has_heard() {
+    let mut sim = restarted(&fifty());
+    sim.attach("h7");
+    sim.report("h7", users(7));
+    sim.pass(10);
+    sim.report("h7", users(7));
+    assert_eq!(sim.place(&ask("r1")).refusal().kind, RefusalKind::Stale);
+    sim.pass(1);
+    let placed = sim.place(&ask("r2"));
+    assert_eq!(placed.host(), "h7");
+    assert!(placed.choice().flags.names().any(|name| name == "partial_view"));
+}
+
+#[test]
+fn hosts_that_were_gone_before_are_not_waited_for() {
+    let mut sim = fifty();
+    for n in 0..10 {
+        for _ in 0..4 {
+            sim.pass(5);
+            for alive in 10..50 {
+                sim.report(&format!("h{alive}"), users(n));
+            }
+        }
+    }
+    let mut sim = restarted(&sim);
+    for n in 10..42 {
+        sim.attach(&format!("h{n}"));
+        sim.report(&format!("h{n}"), users(1));
+    }
+    assert!(!sim.pool().is_stale(sim.now), "32 of the 40 that were alive");
+}
+
+#[test]
+fn with_nothing_stored_there_is_no_grace() {
+    let mut sim = restarted(&Sim::new());
+    sim.attach("a");
+    sim.report("a", users(1));
+    assert_eq!(sim.place(&ask("r1")).host(), "a");
+}
+
+#[test]
+fn case_136_after_a_freeze_nothing_of_before_is_believed() {
+    let mut sim = Sim::of_users(&[("a", 1), ("b", 1)]);
+    sim.pass(1);
+    let effects = sim.freeze(40);
+    assert!(matches!(effects[0], Effect::Thawed { after } if after == Duration::from_secs(40)));
+    assert_eq!(sim.state("a"), HostState::Unknown, "not OFFLINE: it was not the host that was away");
+    assert_eq!(sim.place(&ask("r1")).refusal().kind, RefusalKind::Stale);
+    sim.report("a", users(11));
+    assert_eq!(sim.place(&ask("r2")).refusal().kind, RefusalKind::Stale, "half is not 80 %");
+    sim.report("b", users(12));
+    assert_eq!(sim.place(&ask("r3")).host(), "a");
+}
+
+#[test]
+fn a_freeze_shorter_than_a_report_interval_is_one_too() {
+    let mut sim = Sim::of_users(&[("a", 1)]);
+    sim.pass(1);
+    assert!(sim.freeze(2).is_empty());
+    assert!(matches!(sim.freeze(3)[..], [Effect::Thawed { .. }, Effect::StateChanged { .. }]));
+    assert_eq!(sim.place(&ask("r1")).refusal().kind, RefusalKind::Stale);
+}
+
+#[test]
+fn case_131_places_of_before_a_suspension_end_with_the_first_report() {
+    let mut sim = Sim::of_users(&[("a", 1)]);
+    let told = sim.place(&ask("r1")).grant.unwrap();
+    let untold = sim.place(&ask("r2")).grant.unwrap();
+    sim.report("a", Load { pending: vec![listed("r1", None, 1, 119)], ..users(1) });
+    sim.freeze(600);
+    assert!(told.counts() && untold.counts());
+    sim.report("a", users(2));
+    assert!(!told.counts() && !untold.counts());
+    assert_eq!(sim.word("a").pending_users(), 0);
+}
+
+#[test]
+fn case_137_the_host_counts_the_time_to_live_whatever_coordinators_do() {
+    let mut sim = Sim::of_users(&[("a", 0)]);
+    sim.apply(PolicyChange { reservation_ttl_ms: Some(30_000), ..PolicyChange::default() });
+    sim.place(&ask("r1"));
+    let mut book = usher_placement::reservation::HostBook::new();
+    book.observe(usher_placement::reservation::Occupancy::Counted(0), sim.now);
+    book.expect(&listed("r1", None, 1, 30), false, None, true, sim.now).unwrap();
+    // 20 s later another coordinator, which has never heard of it, takes over.
+    let began = sim.now;
+    let mut sim = restarted(&Sim { now: began + Duration::from_secs(17), ..sim });
+    sim.attach("a");
+    for second in 20..=35u64 {
+        sim.now = began + Duration::from_secs(second);
+        sim.farm.tick(sim.now);
+        book.expire(sim.now);
+        sim.report("a", report_of(&book, sim.now));
+        let counted = sim.word("a").pending_users();
+        assert_eq!(counted, u32::from(second < 30), "after {second} s");
+    }
+    let ended = sim.ledger.get(&token("r1")).unwrap();
+    assert_eq!(
+        ended.state(),
+        usher_placement::reservation::GrantState::Ended(EndReason::Expired),
+        "and a retry is decided anew"
+    );
+}
