@@ -10,10 +10,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use tokio::sync::mpsc;
-use usher_placement::{
-    farm::{FROZEN_AFTER, Snapshot},
-    reservation::Ledger,
-};
+use usher_placement::{farm::Snapshot, reservation::Ledger};
 use usher_runtime::clock::Clock;
 use usher_types::{BootTime, DecisionId};
 
@@ -57,7 +54,8 @@ impl Shared {
     /// Whether the farm task has not ticked for so long that this process must have been frozen, or is choking: what
     /// it knows is old then.
     pub(crate) fn is_frozen(&self, now: BootTime) -> bool {
-        now.since(BootTime::from_micros(self.last_tick_us.load(Ordering::Acquire))) > FROZEN_AFTER
+        let since_tick = now.since(BootTime::from_micros(self.last_tick_us.load(Ordering::Acquire)));
+        since_tick > self.snapshot.load().frozen_after
     }
 
     /// A seed that no other decision has.

@@ -102,7 +102,7 @@ fn host_info(assessment: &Assessment<'_>, position: usize) -> v1::HostInfo {
         connected: host.connected,
         agent_version: facts.agent_version.clone(),
         boot_id: facts.boot_id.to_string(),
-        load_age_ms: reading.map(|reading| millis(now.since(reading.measured_at))),
+        load_age_ms: reading.and_then(|reading| reading.age(now)).map(millis),
         cpu_percent: reading.and_then(|reading| reading.cpu_percent),
         memory_percent: reading.and_then(|reading| reading.memory).map(|memory| memory.used().get()),
         memory_used_bytes: reading.and_then(|reading| reading.memory).map(|memory| memory.used_bytes),

@@ -68,11 +68,7 @@ impl<'a> Taken<'a> {
 
     /// Tells the host of the place.
     pub(super) fn tell(&self) {
-        let Some(place) = self.grant.to_place(self.shared.now()) else { return };
-        let expect = proto::ExpectSession { place, ask: false, max_users: usher_types::UserLimit::Unlimited };
-        let message = Message::ExpectSession(proto::write::expect_session(&expect));
-        // Without a stream it is told when it connects again.
-        self.shared.links.send(&self.grant.host_id, message);
+        tell(self.shared, &self.grant);
     }
 
     /// The caller has its answer.
@@ -87,4 +83,14 @@ impl Drop for Taken<'_> {
             ends::end(self.shared, &self.grant, EndReason::Cancelled);
         }
     }
+}
+
+/// Tells the host of a place that counts. Without a stream it is told when it connects again.
+pub(super) fn tell(shared: &Shared, grant: &Grant) {
+    if !grant.counts() {
+        return;
+    }
+    let Some(place) = grant.to_place(shared.now()) else { return };
+    let expect = proto::ExpectSession { place, ask: false, max_users: usher_types::UserLimit::Unlimited };
+    shared.links.send(&grant.host_id, Message::ExpectSession(proto::write::expect_session(&expect)));
 }

@@ -27,6 +27,7 @@ use consent::{Consented, Taken};
 use crate::{
     history::{Consent, DecisionRecord},
     layers::Deadline,
+    links::Forget,
     shared::Shared,
 };
 
@@ -69,13 +70,15 @@ async fn place_once(shared: &Shared, request: &Request, deadline: Option<Deadlin
         let requests = shared.in_flight.requests.pin();
         requests.get_or_insert_with(request.token.clone(), Arc::default).clone()
     };
+    // Forgotten when this call ends, even if its caller goes away: from then on the ledger knows the request, or nobody.
+    let _forget = Forget(|| {
+        let requests = shared.in_flight.requests.pin();
+        let _ = requests.remove_if(&request.token, |_, current| Arc::ptr_eq(current, &cell));
+    });
     let (first_hash, outcome) = cell
         .get_or_init(|| async { (hash, retry_or_place(shared, request, hash, deadline).await) })
         .await
         .clone();
-    // From here on the ledger knows the request.
-    let _ =
-        shared.in_flight.requests.pin().remove_if(&request.token, |_, current| Arc::ptr_eq(current, &cell));
     if first_hash == hash { outcome } else { Err(answer::reused(&request.token)) }
 }
 
@@ -88,7 +91,12 @@ async fn retry_or_place(
     match shared.ledger.retry(&request.token, hash, request.attempt) {
         Retry::Reused => Err(answer::reused(&request.token)),
         Retry::Repeat(grant) | Retry::Arrived(grant) => match answer::repeat(shared, &grant) {
-            Some(answer) => Ok(answer),
+            Some(answer) => {
+                // The host must know the attempt under which the place stands now: of two hosts with one token, the
+                // higher attempt stays.
+                consent::tell(shared, &grant);
+                Ok(answer)
+            }
             // Its host is gone, or takes nobody: the place is void, decide anew.
             None => {
                 ends::end(shared, &grant, usher_types::EndReason::Cancelled);
@@ -213,7 +221,14 @@ impl<'a> Placing<'a> {
             },
             asked,
         ));
-        self.shared.ledger.insert(grant.clone());
+        if let Err(known) = self.shared.ledger.claim(grant.clone()) {
+            // Another call with this token was quicker, here or through another coordinator: its place is the answer.
+            grant.end(usher_types::EndReason::Superseded, now);
+            return Some(match answer::repeat(self.shared, &known) {
+                Some(answer) if known.content_hash == grant.content_hash => Ok(answer),
+                _ => Err(answer::reused(&grant.token)),
+            });
+        }
         // Taken back if the caller goes away while the host is asked.
         let taken = Taken::new(self.shared, grant.clone());
         if asked {

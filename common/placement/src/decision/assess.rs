@@ -135,18 +135,24 @@ pub fn assess_pool<'a>(inputs: &Inputs<'a>) -> Assessment<'a> {
         .map(|position| metrics(pool, position, inputs.words[position]));
     let scale = Scale::of(pool.policy.weights, pool.policy.users_full_scale, eligible);
     let failover = request.failover.as_ref();
-    let all_of = |hosts: &[String]| hosts.iter().flat_map(|host| named(pool, host)).collect();
-    let mut from = failover.map_or(Vec::new(), |failover| named(pool, &failover.from_host));
+    let all_of = |hosts: &[String]| -> Vec<u32> {
+        hosts.iter().flat_map(|host| pool.members.named(host)).copied().collect()
+    };
+    let mut from = failover.map_or(Vec::new(), |failover| pool.members.named(&failover.from_host).to_vec());
     let from_host = if from.len() == 1 { from.pop() } else { None };
     let mut tried: Vec<u32> = failover.map_or(Vec::new(), |failover| all_of(&failover.tried));
     tried.append(&mut from);
+    let mut excluded = all_of(&request.exclude);
+    // Each host of the pool is looked up in them.
+    tried.sort_unstable();
+    excluded.sort_unstable();
     Assessment {
         scale,
         holders: request
             .resource
             .as_ref()
             .map(|resource| pool.replicas.get(resource).map_or(&[][..], Vec::as_slice)),
-        excluded: all_of(&request.exclude),
+        excluded,
         tried,
         from_host,
         user,
@@ -161,23 +167,6 @@ pub fn assess_pool<'a>(inputs: &Inputs<'a>) -> Assessment<'a> {
 /// live on.
 fn is_seen(sessions: &[SessionAt], host_id: &HostId) -> bool {
     sessions.iter().any(|s| s.state != SessionState::Lingering && s.host_id == *host_id)
-}
-
-/// Every host that `text` may mean. It names hosts that must not be chosen: if it is the name of several, then none of
-/// them.
-fn named(pool: &PoolView, text: &str) -> Vec<u32> {
-    let matches = |by_id: bool| {
-        let hosts = (0..).zip(&pool.hosts);
-        hosts
-            .filter(|(_, host)| match by_id {
-                true => host.facts.host_id.as_str() == text,
-                false => host.facts.name.matches(text),
-            })
-            .map(|(n, _)| n)
-            .collect::<Vec<u32>>()
-    };
-    let by_id = matches(true);
-    if by_id.is_empty() { matches(false) } else { by_id }
 }
 
 fn metrics(pool: &PoolView, position: usize, word: CellWord) -> Metrics {
@@ -252,7 +241,7 @@ impl<'a> Assessment<'a> {
         if self.holders.is_some_and(|holders| holders.binary_search(&position).is_err()) {
             return Some(Excluded::NoReplica);
         }
-        if self.excluded.contains(&position) {
+        if self.excluded.binary_search(&position).is_ok() {
             return Some(Excluded::ByRequest);
         }
         let is_from = self.from_host == Some(position);
@@ -260,7 +249,7 @@ impl<'a> Assessment<'a> {
             // A host that calls itself busy may still serve if nobody better is left; any other fault rules it out.
             return (!self.comes_busy()).then_some(Excluded::FromHost);
         }
-        self.tried.contains(&position).then_some(Excluded::Tried)
+        self.tried.binary_search(&position).is_ok().then_some(Excluded::Tried)
     }
 
     pub(super) fn comes_busy(&self) -> bool {

@@ -166,7 +166,8 @@ impl Farm {
         certificate: Option<&str>,
         inherited: Option<Arc<DrainMark>>,
     ) -> bool {
-        let old = self.remove_host(&hello.host_id);
+        let moves = self.hosts.get(&hello.host_id).is_some_and(|old| old.view.facts.pool != hello.pool);
+        let old = if moves { self.remove_host(&hello.host_id) } else { self.hosts.remove(&hello.host_id) };
         let waiting = self.waiting_drains.remove(&hello.host_id).map(Arc::new);
         let same_boot = old.as_ref().is_some_and(|old| old.view.facts.boot_id == hello.boot_id);
         let mut drain_ended = false;
@@ -188,7 +189,7 @@ impl Farm {
             }
             entry.view.reading = None;
             entry.view.latency = None;
-            entry.view.sessions = Arc::new([]);
+            self.forget_sessions(&mut entry);
             entry.last_good = LastGood::default();
             entry.cell.forget_users();
             entry.tracker = AvailabilityTracker::default();

@@ -14,8 +14,9 @@ pub const GRACE: Duration = Duration::from_secs(60);
 pub const STALE: Duration = Duration::from_secs(10);
 /// Share of the pool's capacity that must be heard before placements go on.
 const HEARD_SHARE: f64 = 0.8;
-/// The coordinator's own clock ticks each second; a longer gap means that it was frozen.
-pub const FROZEN_AFTER: Duration = Duration::from_secs(2);
+/// The coordinator's own clock ticks each second; a gap of this length, or of the hosts' shortest report interval if
+/// that is longer, means that it was frozen.
+pub(super) const FROZEN_AFTER: Duration = Duration::from_secs(2);
 
 /// A grace that began.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

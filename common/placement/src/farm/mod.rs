@@ -16,11 +16,16 @@ mod snapshot;
 mod state;
 mod watch;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 pub use attach::{AttachRefused, Attached};
 pub use cells::{CellChange, CellWord, HostCell};
-pub use grace::{FROZEN_AFTER, GRACE, Grace, HeardShare, STALE};
+use grace::FROZEN_AFTER;
+pub use grace::{GRACE, Grace, HeardShare, STALE};
 pub use host_view::{DrainMark, HostFacts, HostView, LatencyReading, Reading};
 use observe::LastGood;
 pub use pool_settings::{ApplyRefused, PoolRecord};
@@ -92,9 +97,13 @@ struct Pool {
     /// An apply is on its way to the store.
     applying: bool,
     host_ids: Vec<HostId>,
+    positions: HashMap<HostId, usize>,
+    /// As of the last snapshot; made anew for the next one if hosts came, went or changed their names.
     members: Arc<Members>,
+    members_changed: bool,
     views: Vec<Arc<HostView>>,
     replicas: Arc<BTreeMap<ResourceId, Vec<u32>>>,
+    replicas_changed: bool,
     sessions: SessionIndex,
     dirty: bool,
 }
@@ -152,12 +161,16 @@ impl Farm {
             .collect();
         for name in names {
             let heard = self.heard_share(&name);
+            let hosts = &self.hosts;
             if let Some(pool) = self.pools.get_mut(&name) {
                 pool.dirty = false;
+                pool.renew(hosts);
                 pools.insert(name, Arc::new(pool.view(self.grace, heard, counts)));
             }
         }
-        self.snapshot = Arc::new(Snapshot { revision: self.snapshot.revision + 1, made_at: now, pools });
+        let revision = self.snapshot.revision + 1;
+        let frozen_after = self.frozen_after();
+        self.snapshot = Arc::new(Snapshot { revision, made_at: now, pools, frozen_after });
         self.snapshot.clone()
     }
 
@@ -170,6 +183,13 @@ impl Farm {
             heard += u32::from(self.is_heard(host) && host.view.offline_at().is_some_and(|at| now <= at));
         }
         (heard, all)
+    }
+
+    /// A gap of this length between two ticks means that the coordinator was frozen: what it knows may be older than a
+    /// report then.
+    fn frozen_after(&self) -> Duration {
+        let shortest = self.hosts.values().map(|host| host.view.facts.report_interval).min();
+        shortest.unwrap_or_default().max(FROZEN_AFTER)
     }
 
     fn is_heard(&self, host: &HostEntry) -> bool {
@@ -196,8 +216,8 @@ impl Farm {
     fn publish(&mut self, host_id: &HostId) {
         let Some(host) = self.hosts.get(host_id) else { return };
         let Some(pool) = self.pools.get_mut(&host.view.facts.pool) else { return };
-        if let Some(position) = pool.members.position(host_id) {
-            pool.views[position] = Arc::new(host.view.clone());
+        if let Some(position) = pool.positions.get(host_id) {
+            pool.views[*position] = Arc::new(host.view.clone());
             pool.dirty = true;
         }
     }
@@ -210,9 +230,12 @@ impl Pool {
             record,
             applying: false,
             host_ids: Vec::new(),
+            positions: HashMap::new(),
             members: Arc::default(),
+            members_changed: false,
             views: Vec::new(),
             replicas: Arc::default(),
+            replicas_changed: false,
             sessions: SessionIndex::default(),
             dirty: true,
         }
@@ -221,6 +244,29 @@ impl Pool {
     /// Whether anybody may see it: it was applied, or a host is in it. One that is only being applied is not there yet.
     fn exists(&self) -> bool {
         self.record.version > 0 || !self.host_ids.is_empty()
+    }
+
+    /// Makes anew what depends on which hosts there are and what they hold. Once for a snapshot, however many came: a
+    /// thousand hosts that attach in a second must not cost a thousand rounds over all of them.
+    fn renew(&mut self, hosts: &BTreeMap<HostId, HostEntry>) {
+        if std::mem::take(&mut self.members_changed) {
+            let member = |(host_id, view): (&HostId, &Arc<HostView>)| {
+                Some((host_id.clone(), view.facts.name.clone(), hosts.get(host_id)?.cell.clone()))
+            };
+            self.members = Arc::new(Members::new(self.host_ids.iter().zip(&self.views).filter_map(member)));
+        }
+        if std::mem::take(&mut self.replicas_changed) {
+            let mut replicas = BTreeMap::<ResourceId, Vec<u32>>::new();
+            for (position, view) in (0u32..).zip(&self.views) {
+                for replica in view.replicas.iter() {
+                    let positions = replicas.entry(replica.resource_id.clone()).or_default();
+                    if positions.last() != Some(&position) {
+                        positions.push(position);
+                    }
+                }
+            }
+            self.replicas = Arc::new(replicas);
+        }
     }
 
     fn view(&self, grace: Option<Grace>, heard: HeardShare, counts: (u32, u32)) -> PoolView {

@@ -82,9 +82,10 @@ impl Farm {
     pub fn observe_replicas(&mut self, host_id: &HostId, replicas: Vec<Replica>) {
         let Some(host) = self.hosts.get_mut(host_id) else { return };
         host.view.replicas = replicas.into();
-        let pool = host.view.facts.pool.clone();
+        if let Some(pool) = self.pools.get_mut(&host.view.facts.pool) {
+            pool.replicas_changed = true;
+        }
         self.publish(host_id);
-        self.rebuild_replicas(&pool);
     }
 
     /// Takes in the whole list of a host's sessions, as it was at `now`.
@@ -251,6 +252,9 @@ fn confirm(grant: &Grant, place: &PendingPlace, change: &mut CellChange) {
     if place.connected {
         grant.set_connected();
     }
+    if place.admitted {
+        grant.set_admitted();
+    }
     // More users enter the cell before the place says so: whoever ends it meanwhile takes out no more than is in there.
     let more = place.counted_users.saturating_sub(grant.counted_users());
     if more > 0 {
@@ -320,6 +324,9 @@ impl Seen<'_> {
         grant.set_listed();
         if place.connected {
             grant.set_connected();
+        }
+        if place.admitted {
+            grant.set_admitted();
         }
         Arc::new(grant)
     }

@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use usher_availability::AvailabilityTracker;
-use usher_types::{BootTime, Drain, Hello, HostId, HostState, Memory, PoolName, Readiness, SessionCounts};
+use usher_types::{BootTime, Drain, Hello, HostId, HostState, Memory, Readiness, SessionCounts};
 
 use super::{
-    DrainMark, Farm, Grace, HostCell, HostEntry, HostFacts, HostView, Members, Pool, PoolRecord, Reading,
+    DrainMark, Farm, Grace, HostCell, HostEntry, HostFacts, HostView, Pool, PoolRecord, Reading,
     observe::LastGood,
 };
 
@@ -108,62 +108,58 @@ impl Farm {
         self.insert_host(entry);
     }
 
+    /// Puts a host into its pool, or, if it is there already, shows it as it is now.
     pub(super) fn insert_host(&mut self, entry: HostEntry) {
         let facts = entry.view.facts.clone();
         let pool = self
             .pools
             .entry(facts.pool.clone())
             .or_insert_with(|| Pool::new(PoolRecord::default_of(facts.pool.clone())));
-        pool.host_ids.push(facts.host_id.clone());
-        pool.views.push(Arc::new(entry.view.clone()));
-        pool.sessions.replace(
-            &facts.host_id,
-            &[],
-            &entry.view.sessions,
-            pool.policy.user_match,
-            entry.sessions_at,
-        );
+        pool.dirty = true;
+        match pool.positions.get(&facts.host_id) {
+            Some(position) => {
+                let view = &mut pool.views[*position];
+                pool.members_changed |= view.facts.name != facts.name;
+                *view = Arc::new(entry.view.clone());
+            }
+            None => {
+                pool.positions.insert(facts.host_id.clone(), pool.host_ids.len());
+                pool.host_ids.push(facts.host_id.clone());
+                pool.views.push(Arc::new(entry.view.clone()));
+                pool.members_changed = true;
+                pool.replicas_changed |= !entry.view.replicas.is_empty();
+                let rule = pool.policy.user_match;
+                pool.sessions.replace(&facts.host_id, &[], &entry.view.sessions, rule, entry.sessions_at);
+            }
+        }
         self.hosts.insert(facts.host_id.clone(), entry);
-        self.rebuild_members(&facts.pool);
     }
 
+    /// Takes a host out of its pool and of the farm.
     pub(super) fn remove_host(&mut self, host_id: &HostId) -> Option<HostEntry> {
         let entry = self.hosts.remove(host_id)?;
-        let pool_name = entry.view.facts.pool.clone();
-        if let Some(pool) = self.pools.get_mut(&pool_name)
-            && let Some(position) = pool.members.position(host_id)
+        if let Some(pool) = self.pools.get_mut(&entry.view.facts.pool)
+            && let Some(position) = pool.positions.remove(host_id)
         {
             pool.host_ids.remove(position);
             pool.views.remove(position);
+            for (position, host_id) in pool.host_ids.iter().enumerate().skip(position) {
+                pool.positions.insert(host_id.clone(), position);
+            }
             let rule = pool.policy.user_match;
             pool.sessions.replace(host_id, &entry.view.sessions, &[], rule, entry.sessions_at);
+            (pool.members_changed, pool.replicas_changed, pool.dirty) = (true, true, true);
         }
-        self.rebuild_members(&pool_name);
         Some(entry)
     }
 
-    fn rebuild_members(&mut self, pool: &PoolName) {
-        let hosts = &self.hosts;
-        if let Some(pool) = self.pools.get_mut(pool) {
-            let cells = pool.host_ids.iter().filter_map(|id| Some((id.clone(), hosts.get(id)?.cell.clone())));
-            pool.members = Arc::new(Members::new(cells));
+    /// What a host listed of its sessions is true no more.
+    pub(super) fn forget_sessions(&mut self, entry: &mut HostEntry) {
+        if let Some(pool) = self.pools.get_mut(&entry.view.facts.pool) {
+            let (host_id, rule) = (&entry.view.facts.host_id, pool.policy.user_match);
+            pool.sessions.replace(host_id, &entry.view.sessions, &[], rule, entry.sessions_at);
         }
-        self.rebuild_replicas(pool);
-    }
-
-    pub(super) fn rebuild_replicas(&mut self, pool: &PoolName) {
-        let Some(pool) = self.pools.get_mut(pool) else { return };
-        let mut replicas = std::collections::BTreeMap::<_, Vec<u32>>::new();
-        for (position, view) in (0u32..).zip(&pool.views) {
-            for replica in view.replicas.iter() {
-                let positions = replicas.entry(replica.resource_id.clone()).or_default();
-                if positions.last() != Some(&position) {
-                    positions.push(position);
-                }
-            }
-        }
-        pool.replicas = Arc::new(replicas);
-        pool.dirty = true;
+        entry.view.sessions = Arc::new([]);
     }
 
     /// Sets or removes an admin's drain. The one that was there before.

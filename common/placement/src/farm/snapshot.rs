@@ -6,9 +6,10 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
+    time::Duration,
 };
 
-use usher_types::{BootTime, HostId, Policy, PoolName, ResourceId};
+use usher_types::{BootTime, HostId, HostName, Policy, PoolName, ResourceId};
 
 use super::{CellWord, Grace, HeardShare, HostCell, HostView, SessionIndex, StateInput};
 
@@ -18,15 +19,18 @@ use super::{CellWord, Grace, HeardShare, HostCell, HostView, SessionIndex, State
 pub struct Members {
     /// Cells, in the order of the pool's hosts.
     pub cells: Vec<Arc<HostCell>>,
-    index: HashMap<HostId, usize>,
+    by_id: HashMap<HostId, u32>,
+    /// By the compared form of the name; several machines may have one.
+    by_name: HashMap<String, Vec<u32>>,
 }
 
 impl Members {
-    /// The members with these ids and cells.
-    pub fn new(members: impl IntoIterator<Item = (HostId, Arc<HostCell>)>) -> Self {
+    /// The members with these ids, names and cells.
+    pub(super) fn new(members: impl Iterator<Item = (HostId, HostName, Arc<HostCell>)>) -> Self {
         let mut all = Self::default();
-        for (position, (host_id, cell)) in members.into_iter().enumerate() {
-            all.index.insert(host_id, position);
+        for (position, (host_id, name, cell)) in (0u32..).zip(members) {
+            all.by_id.insert(host_id, position);
+            all.by_name.entry(name.key().to_owned()).or_default().push(position);
             all.cells.push(cell);
         }
         all
@@ -34,7 +38,16 @@ impl Members {
 
     /// The position of a host.
     pub fn position(&self, host_id: &HostId) -> Option<usize> {
-        self.index.get(host_id).copied()
+        self.by_id.get(host_id).map(|position| *position as usize)
+    }
+
+    /// The positions of the hosts that `text` may mean: the one with this id, else all of this name.
+    pub fn named(&self, text: &str) -> &[u32] {
+        if let Some(position) = self.by_id.get(text) {
+            return std::slice::from_ref(position);
+        }
+        let key = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
+        self.by_name.get(&key).map_or(&[], Vec::as_slice)
     }
 }
 
@@ -71,12 +84,14 @@ const FULL_VIEW: f64 = 0.9;
 impl PoolView {
     /// The position of the host that `text` names by id, or by a name that only one host has.
     pub fn find(&self, text: &str) -> Option<usize> {
-        let by_id = self.hosts.iter().position(|host| host.facts.host_id.as_str() == text);
-        by_id.or_else(|| {
-            let mut named = self.hosts.iter().enumerate().filter(|(_, host)| host.facts.name.matches(text));
-            let first = named.next().map(|(position, _)| position);
-            first.filter(|_| named.next().is_none())
-        })
+        match self.members.named(text) {
+            [position] => Some(*position as usize),
+            _ => None,
+        }
+    }
+
+    fn members_named<'a>(pool: &'a Arc<Self>, text: &str) -> impl Iterator<Item = usize> + use<'a> {
+        pool.members.named(text).iter().map(|position| *position as usize)
     }
 
     /// What the state of the host at `position` is computed with.
@@ -121,6 +136,8 @@ pub struct Snapshot {
     pub made_at: BootTime,
     /// Every pool that was applied or has a host.
     pub pools: BTreeMap<PoolName, Arc<PoolView>>,
+    /// A gap of this length between two ticks means that the coordinator was frozen.
+    pub frozen_after: Duration,
 }
 
 impl Snapshot {
@@ -129,16 +146,15 @@ impl Snapshot {
     /// # Errors
     /// The ids of all hosts of that name, if it is not exactly one.
     pub fn find_host(&self, text: &str) -> Result<(&Arc<PoolView>, usize), Vec<HostId>> {
-        let all = || {
-            self.pools.values().flat_map(|pool| pool.hosts.iter().enumerate().map(move |(n, h)| (pool, n, h)))
-        };
-        if let Some((pool, position, _)) = all().find(|(_, _, host)| host.facts.host_id.as_str() == text) {
-            return Ok((pool, position));
+        let in_pool = |pool: &PoolView| pool.members.by_id.get(text).map(|position| *position as usize);
+        if let Some(found) = self.pools.values().find_map(|pool| Some((pool, in_pool(pool)?))) {
+            return Ok(found);
         }
-        let named: Vec<_> = all().filter(|(_, _, host)| host.facts.name.matches(text)).collect();
+        let named = |pool| PoolView::members_named(pool, text).map(move |position| (pool, position));
+        let named: Vec<(&Arc<PoolView>, usize)> = self.pools.values().flat_map(named).collect();
         match named.as_slice() {
-            [(pool, position, _)] => Ok((*pool, *position)),
-            several => Err(several.iter().map(|(_, _, host)| host.facts.host_id.clone()).collect()),
+            [found] => Ok(*found),
+            several => Err(several.iter().map(|(pool, at)| pool.hosts[*at].facts.host_id.clone()).collect()),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use usher_types::{BootTime, EndReason, HostId, HostState};
 
-use super::{Effect, FROZEN_AFTER, Farm, Grace, StateInput, state_of, state_reason};
+use super::{Effect, Farm, Grace, StateInput, state_of, state_reason};
 
 impl Farm {
     /// Time has come to `now`; to be called each second. Announces hosts that changed their state, ends the places of
@@ -11,7 +11,7 @@ impl Farm {
         let mut effects = Vec::new();
         let gap = now.since(self.last_tick);
         self.last_tick = now;
-        if gap > FROZEN_AFTER {
+        if gap > self.frozen_after() {
             self.begin_grace(now);
             effects.push(Effect::Thawed { after: gap });
         }

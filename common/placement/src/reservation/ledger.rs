@@ -321,10 +321,31 @@ impl Ledger {
         }
     }
 
+    /// Adds a place that was decided on, unless its token has one that counts.
+    ///
+    /// # Errors
+    /// The place that the token has: another call, or another coordinator, was quicker.
+    pub fn claim(&self, grant: Arc<Grant>) -> Result<(), Arc<Grant>> {
+        let grants = self.grants.pin();
+        let claimed = grants.compute(grant.token.clone(), |entry| match entry {
+            Some((_, known)) if known.counts() => papaya::Operation::Abort(known.clone()),
+            _ => papaya::Operation::Insert(grant.clone()),
+        });
+        if let papaya::Compute::Aborted(known) = claimed {
+            return Err(known);
+        }
+        self.index(grant);
+        Ok(())
+    }
+
     /// Adds a place. One that another one of the same token replaces must have been ended before.
     pub fn insert(&self, grant: Arc<Grant>) {
         // By token first: what the other two name must be found there.
         self.grants.pin().insert(grant.token.clone(), grant.clone());
+        self.index(grant);
+    }
+
+    fn index(&self, grant: Arc<Grant>) {
         let on_host = self.by_host.pin().get_or_insert_with(grant.host_id.clone(), Arc::default).clone();
         on_host.pin().insert(grant.token.clone(), grant.clone());
         if let Some(user) = &grant.user_key {

@@ -172,7 +172,7 @@ fn the_first_rule_that_holds_gives_the_state() {
     assert_eq!(sim.state("a"), HostState::Busy);
     sim.apply(PolicyChange { max_users: limit(5), ..PolicyChange::default() });
     assert_eq!(sim.state("a"), HostState::MaxUsers);
-    sim.freeze(5);
+    sim.freeze(6);
     assert_eq!(sim.state("a"), HostState::Unknown);
     sim.drain("a", DrainMode::Persistent, false);
     assert_eq!(sim.state("a"), HostState::Restricted);
