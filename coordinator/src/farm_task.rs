@@ -40,7 +40,7 @@ pub(crate) enum FarmCommand {
         hello: Box<Hello>,
         certificate_name: Option<String>,
         old_is_dead: bool,
-        answer: oneshot::Sender<Result<Attached, AttachRefused>>,
+        answer: oneshot::Sender<Result<Admitted, AttachRefused>>,
     },
     Detach {
         host_id: HostId,
@@ -88,6 +88,14 @@ pub(crate) enum FarmCommand {
         mark: Option<DrainMark>,
         answer: oneshot::Sender<bool>,
     },
+}
+
+/// A host that was let in, and what it must know.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    pub attached: Attached,
+    pub settings: Option<proto::v1::PoolSettings>,
+    pub drain: Option<DrainMark>,
 }
 
 /// Which stream a message came through, and when it was measured.
@@ -190,10 +198,12 @@ impl FarmTask {
         match command {
             FarmCommand::Attach { hello, certificate_name, old_is_dead, answer } => {
                 let attached = self.farm.attach(&hello, certificate_name.as_deref(), old_is_dead);
-                // The host's first messages must find it in the snapshot that its settings are taken from.
-                self.publish();
+                let settings = |attached| {
+                    let (settings, drain) = self.settings_of(&hello.host_id).unzip();
+                    Admitted { attached, settings, drain: drain.flatten() }
+                };
                 // Whoever asked may be gone; its stream then ends by itself.
-                let _ = answer.send(attached);
+                let _ = answer.send(attached.map(settings));
             }
             FarmCommand::Detach { host_id, stream_epoch, goodbye } => {
                 self.farm.detach(&host_id, stream_epoch, goodbye, self.shared.now());
@@ -231,7 +241,7 @@ impl FarmTask {
             }
             FarmCommand::CommitPool { record, answer } => {
                 let name = record.name.clone();
-                self.farm.commit_pool(*record, self.shared.now());
+                self.farm.commit_pool(*record);
                 // Decisions use the new version before anybody is told that it is in force.
                 self.publish();
                 self.send_settings(&name);
@@ -269,17 +279,27 @@ impl FarmTask {
     }
 
     fn send_settings(&self, pool: &PoolName) {
-        let snapshot = self.shared.snapshot.load();
-        let Some(pool) = snapshot.pools.get(pool) else { return };
-        for host in &pool.hosts {
-            self.send_settings_to(&host.facts.host_id);
+        for host_id in self.farm.hosts_of(pool) {
+            self.send_settings_to(host_id);
         }
     }
 
     fn send_settings_to(&self, host_id: &HostId) {
-        if let Some(settings) = settings_of(&self.shared, host_id) {
+        if let Some((settings, _)) = self.settings_of(host_id) {
             self.shared.links.send(host_id, Message::PoolSettings(settings));
         }
+    }
+
+    /// The settings that a host must have now, and its drain.
+    fn settings_of(&self, host_id: &HostId) -> Option<(proto::v1::PoolSettings, Option<DrainMark>)> {
+        let (pool, drain) = self.farm.settings_of(host_id)?;
+        let settings = proto::PoolSettings {
+            pool: pool.name.clone(),
+            version: pool.version,
+            policy: pool.policy.clone(),
+            drain: drain.map(|mark| mark.drain.clone()),
+        };
+        Some((proto::write::pool_settings(&settings), drain.cloned()))
     }
 
     /// Stores what is known of the hosts, unless the store is still busy with the last time.
@@ -301,17 +321,4 @@ impl FarmTask {
             }
         }));
     }
-}
-
-/// The settings that a host must have now.
-pub(crate) fn settings_of(shared: &Shared, host_id: &HostId) -> Option<proto::v1::PoolSettings> {
-    let snapshot = shared.snapshot.load();
-    let (pool, position) = snapshot.find_host(host_id.as_str()).ok()?;
-    let settings = proto::PoolSettings {
-        pool: pool.name.clone(),
-        version: pool.version,
-        policy: (*pool.policy).clone(),
-        drain: pool.hosts[position].drain.as_ref().map(|mark| mark.drain.clone()),
-    };
-    Some(proto::write::pool_settings(&settings))
 }

@@ -335,6 +335,9 @@ async fn with_certificates_a_coordinator_listens_on_every_address() {
 #[tokio::test]
 async fn case_157_silent_connections_do_not_keep_an_agent_out() {
     let secure = SecureFarm::start().await;
+    let folder = format!("/proc/{}/fd", secure.farm.coordinator.pid());
+    let open_files = || std::fs::read_dir(&folder).unwrap().count();
+    let open_before = open_files();
     let mut silent = Vec::new();
     for number in 0..100 {
         let mut connection = TcpStream::connect(secure.address()).await.unwrap();
@@ -345,7 +348,7 @@ async fn case_157_silent_connections_do_not_keep_an_agent_out() {
     }
     let client = secure.files("agent", "app1").client(secure.address());
     let attached = FakeAgent::attach(&client, hello("app1"));
-    tokio::time::timeout(Duration::from_secs(5), attached).await.expect("attached in time").unwrap();
+    let attached = tokio::time::timeout(Duration::from_secs(5), attached).await.expect("attached in time");
 
     let closed = async {
         for connection in &mut silent {
@@ -354,4 +357,7 @@ async fn case_157_silent_connections_do_not_keep_an_agent_out() {
         }
     };
     tokio::time::timeout(Duration::from_secs(15), closed).await.expect("silent connections are closed");
+    assert!(attached.unwrap().ended().is_none());
+    drop(client);
+    wait_until("every connection's file to be closed", LONG, async || open_files() <= open_before).await;
 }

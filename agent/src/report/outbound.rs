@@ -4,6 +4,7 @@
 //! when the stream has taken the one before, so a slow coordinator gets fewer and newer reports, never a queue of old
 //! ones.
 
+use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -65,9 +66,15 @@ impl Outbound {
         self.host.latency.mark_changed();
         self.host.inventory.mark_changed();
         self.host.sessions.mark_changed();
+        // A Load that ends a place follows the sessions that ended it, so that nobody finds the user in neither. One
+        // list of sessions, then a Load in turn: lists that change all the time must not hold the Loads back.
+        let mut sessions_first = true;
         loop {
             // A place in the stream first, the message then: so it is made of what is known at that moment.
             let Ok(permit) = self.out.reserve().await else { return OutEnd::Closed };
+            if lists.sessions.is_none() && self.host.sessions.has_changed().unwrap_or(false) {
+                lists.sessions = self.host.sessions.borrow_and_update().clone().map(Pages::of);
+            }
             let message = tokio::select! {
                 biased;
                 reason = leave(&mut self.leaving) => {
@@ -78,9 +85,15 @@ impl Outbound {
                     Some(answer) => Some(answer_message(answer)),
                     None => return OutEnd::Closed,
                 },
+                () = ready(()), if sessions_first && lists.sessions.is_some() => {
+                    let page = lists.next_sessions(&*self.clock);
+                    sessions_first = lists.sessions.is_some();
+                    page
+                }
                 newest = newest(&mut self.host.load) => match newest {
                     Ok(load) => {
                         sequence += 1;
+                        sessions_first = true;
                         Some(load_message(&load, sequence, self.tick.get(), self.host.streams_held.count()))
                     }
                     Err(_) => return OutEnd::Closed,
@@ -96,11 +109,13 @@ impl Outbound {
                     lists.inventory = Some(Pages::of(list));
                     None
                 }
-                Ok(list) = newest(&mut self.host.sessions) => {
-                    lists.sessions = Some(Pages::of(list));
-                    None
-                }
-                message = async { lists.next(&*self.clock) }, if lists.has_more() => message,
+                () = ready(()), if lists.sessions.is_some() => lists.next_sessions(&*self.clock),
+                () = ready(()), if lists.inventory.is_some() => lists.next_inventory(),
+                // Taken up at the next turn.
+                changed = changed(&mut self.host.sessions), if lists.sessions.is_none() => match changed {
+                    Ok(()) => None,
+                    Err(_) => return OutEnd::Closed,
+                },
             };
             if let Some(message) = message {
                 permit.send(wrap(message));
@@ -110,16 +125,13 @@ impl Outbound {
 }
 
 impl Lists {
-    fn has_more(&self) -> bool {
-        self.inventory.is_some() || self.sessions.is_some()
+    fn next_sessions(&mut self, clock: &dyn Clock) -> Option<Message> {
+        let page = sessions_page(self.sessions.as_mut()?, clock.now());
+        forget_if(page.last, &mut self.sessions);
+        Some(Message::SessionsPage(write::sessions_page(&page)))
     }
 
-    fn next(&mut self, clock: &dyn Clock) -> Option<Message> {
-        if let Some(pages) = &mut self.sessions {
-            let page = sessions_page(pages, clock.now());
-            forget_if(page.last, &mut self.sessions);
-            return Some(Message::SessionsPage(write::sessions_page(&page)));
-        }
+    fn next_inventory(&mut self) -> Option<Message> {
         let page = inventory_page(self.inventory.as_mut()?);
         forget_if(page.last, &mut self.inventory);
         Some(Message::InventoryPage(write::inventory_page(&page)))
@@ -150,6 +162,13 @@ async fn newest<T>(state: &mut watch::Receiver<Option<Arc<T>>>) -> Result<Arc<T>
             return Ok(newest);
         }
     }
+}
+
+/// Waits until a state differs from the one that was taken, and leaves it so.
+async fn changed<T>(state: &mut watch::Receiver<T>) -> Result<(), watch::error::RecvError> {
+    state.changed().await?;
+    state.mark_changed();
+    Ok(())
 }
 
 fn wrap(message: Message) -> v1::AttachRequest {

@@ -9,7 +9,7 @@ use tokio::{
 use tokio_stream::StreamExt;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request, Response, Status, Streaming};
-use usher_placement::farm::{AttachRefused, Attached};
+use usher_placement::farm::AttachRefused;
 use usher_proto::{
     self as proto,
     error::{self, reason},
@@ -22,10 +22,11 @@ use usher_types::{FieldFault, Goodbye, Hello, HostId, Replica, Session};
 
 use super::{caller, unavailable};
 use crate::{
-    farm_task::{FarmCommand, Source, settings_of},
+    farm_task::{Admitted, FarmCommand, Source},
     links::{HostLink, HostOutput, OUTBOX, Ticks},
     shared::Shared,
-    store::StoreHandle,
+    store::{StoreHandle, Write},
+    stored,
 };
 
 /// How long a stream may be open before it says who it is.
@@ -71,13 +72,13 @@ impl AgentService for Agents {
                 None,
             ));
         }
-        let attached = self.register(&hello, certificate).await?;
+        let admitted = self.register(&hello, certificate).await?;
         let registered = Registered { shared: &self.shared, hello: Some(&hello) };
-        self.keep_what_lasts(&hello, attached).await?;
+        self.keep_what_lasts(&hello, &admitted).await?;
         let (link, output) = HostLink::new(hello.stream_epoch, OUTBOX);
         // From here on every new place is told through the link; what was given before is told now.
         self.shared.links.open(hello.host_id.clone(), link.clone());
-        self.welcome(&hello, &link);
+        self.welcome(&hello, admitted.settings, &link);
         registered.serves();
         let stream = HostStream {
             shared: self.shared.clone(),
@@ -133,7 +134,7 @@ async fn first_hello(incoming: &mut Streaming<v1::AttachRequest>) -> Result<Hell
 
 impl Agents {
     /// Lets the host in. If another machine holds its id, whoever answers a ping stays.
-    async fn register(&self, hello: &Hello, certificate: Option<String>) -> Result<Attached, Status> {
+    async fn register(&self, hello: &Hello, certificate: Option<String>) -> Result<Admitted, Status> {
         match self.attach_once(hello, certificate.clone(), false).await? {
             Err(AttachRefused::InUse { host_id, held_by, claimed_by, .. }) => {
                 let alive = match self.shared.links.get(&host_id) {
@@ -156,7 +157,7 @@ impl Agents {
         hello: &Hello,
         certificate_name: Option<String>,
         old_is_dead: bool,
-    ) -> Result<Result<Attached, AttachRefused>, Status> {
+    ) -> Result<Result<Admitted, AttachRefused>, Status> {
         let (answer, answered) = oneshot::channel();
         let hello = Box::new(hello.clone());
         let command = FarmCommand::Attach { hello, certificate_name, old_is_dead, answer };
@@ -164,49 +165,41 @@ impl Agents {
         answered.await.map_err(unavailable)
     }
 
-    async fn keep_what_lasts(&self, hello: &Hello, attached: Attached) -> Result<(), Status> {
-        let mut stored = Ok(());
-        if let Some(certificate) = attached.bind {
-            stored = self.store.put_binding(certificate, hello.host_id.clone()).await;
+    /// Stores what this attach has changed: all of it, or none.
+    async fn keep_what_lasts(&self, hello: &Hello, admitted: &Admitted) -> Result<(), Status> {
+        let (attached, host_id) = (&admitted.attached, &hello.host_id);
+        let mut writes = Vec::new();
+        if let Some(certificate) = &attached.bind {
+            writes.push(Write::PutBinding(certificate.clone(), host_id.clone()));
         }
-        if attached.drain_ended && stored.is_ok() {
-            stored = self.store.delete_drain(hello.host_id.clone()).await;
+        if let Some(retired) = &attached.retired {
+            tracing::info!(%retired, %host_id, "a host was replaced by another one with its certificate name");
+            writes.push(Write::DeleteDrain(retired.clone()));
+            if let Some(mark) = &admitted.drain {
+                let record = stored::drain_to_store(mark, self.shared.clock.wall_unix_ms());
+                writes.push(Write::PutDrain(host_id.clone(), record));
+            }
         }
-        if let Some(retired) = attached.retired {
-            tracing::info!(%retired, host_id = %hello.host_id, "a host was replaced by another one with its certificate name");
-            self.move_drain(&retired, hello).await;
+        if attached.drain_ended {
+            writes.push(Write::DeleteDrain(host_id.clone()));
         }
-        stored.map_err(|error| {
-            tracing::error!(%error, host_id = %hello.host_id, "cannot store the bond of a certificate and its host");
-            Status::unavailable("the bond of this certificate and host could not be stored")
+        if writes.is_empty() {
+            return Ok(());
+        }
+        self.store.write(writes).await.map_err(|error| {
+            tracing::error!(%error, %host_id, "cannot store what an attach has changed");
+            Status::unavailable("what this attach changes could not be stored")
         })
     }
 
-    /// The marks of a host that is gone belong to the one that took its place.
-    async fn move_drain(&self, retired: &HostId, hello: &Hello) {
-        let snapshot = self.shared.snapshot.load_full();
-        let inherited = snapshot
-            .find_host(hello.host_id.as_str())
-            .ok()
-            .and_then(|(pool, position)| pool.hosts[position].drain.clone());
-        let mut writes = vec![crate::store::Write::DeleteDrain(retired.clone())];
-        if let Some(mark) = inherited {
-            let record = crate::stored::drain_to_store(&mark, self.shared.clock.wall_unix_ms());
-            writes.push(crate::store::Write::PutDrain(hello.host_id.clone(), record));
-        }
-        if let Err(error) = self.store.write(writes).await {
-            tracing::error!(%error, host_id = %hello.host_id, "cannot store the marks of a replaced host");
-        }
-    }
-
-    fn welcome(&self, hello: &Hello, link: &HostLink) {
+    fn welcome(&self, hello: &Hello, settings: Option<v1::PoolSettings>, link: &HostLink) {
         let spread = self.shared.reconnect_spread();
         link.send(Message::Welcome(v1::Welcome {
             coordinator_id: self.shared.coordinator_id.clone(),
             instance_id: self.shared.instance_id.clone(),
             reconnect_spread_ms: u32::try_from(spread.as_millis()).unwrap_or(u32::MAX),
         }));
-        if let Some(settings) = settings_of(&self.shared, &hello.host_id) {
+        if let Some(settings) = settings {
             link.send(Message::PoolSettings(settings));
         }
         let now = self.shared.now();

@@ -4,10 +4,12 @@
 //! its own, and ended with the test. A missing one is a failure that says how to get it: a comparison that is skipped
 //! proves nothing.
 
+mod message_bus;
 mod node_exporter;
 mod sshd;
 mod utmp_file;
 
+pub use message_bus::MessageBus;
 pub use node_exporter::{Figures, NodeExporter};
 pub use sshd::{Login, Sshd};
 pub use utmp_file::UtmpFile;

@@ -7,9 +7,9 @@
 use std::sync::Arc;
 
 use thiserror::Error;
-use usher_types::{BootTime, FieldFault, HostId, Policy, PolicyChange, PoolName};
+use usher_types::{FieldFault, HostId, Policy, PolicyChange, PoolName};
 
-use super::{Farm, LatencyReading, Pool, SessionIndex, observe::with_range};
+use super::{DrainMark, Farm, LatencyReading, Pool, SessionIndex, observe::with_range};
 
 /// A pool's settings, as they are stored.
 #[derive(Clone, PartialEq, Debug)]
@@ -80,7 +80,7 @@ impl Farm {
     }
 
     /// Puts settings in force that were stored.
-    pub fn commit_pool(&mut self, record: PoolRecord, _now: BootTime) {
+    pub fn commit_pool(&mut self, record: PoolRecord) {
         let Some(pool) = self.pools.get_mut(&record.name) else { return };
         let rule_changed = pool.policy.user_match != record.policy.user_match;
         pool.policy = Arc::new(record.policy.clone());
@@ -121,6 +121,18 @@ impl Farm {
                 self.pools.remove(name);
             }
         }
+    }
+
+    /// What a host must know: its pool's settings, and its drain.
+    pub fn settings_of(&self, host_id: &HostId) -> Option<(&PoolRecord, Option<&DrainMark>)> {
+        let host = self.hosts.get(host_id)?;
+        let pool = self.pools.get(&host.view.facts.pool)?;
+        Some((&pool.record, host.view.drain.as_deref()))
+    }
+
+    /// The hosts of a pool.
+    pub fn hosts_of(&self, pool: &PoolName) -> &[HostId] {
+        self.pools.get(pool).map_or(&[], |pool| &pool.host_ids)
     }
 
     /// Settings of a pool, as stored.

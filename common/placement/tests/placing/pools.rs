@@ -21,7 +21,7 @@ fn of_two_changes_of_one_version_the_second_is_refused() {
     let meanwhile = sim.farm.prepare_pool(&desk(), Some(1), &change, false).unwrap_err();
     assert_eq!(meanwhile, ApplyRefused::InProgress);
     assert_eq!((sim.pool().version, sim.pool().policy.range), (1, 6.0), "not in force before it is stored");
-    sim.farm.commit_pool(record, sim.now);
+    sim.farm.commit_pool(record);
     assert_eq!((sim.pool().version, sim.pool().policy.range), (2, 8.0));
     let late = sim.farm.prepare_pool(&desk(), Some(1), &change, false).unwrap_err();
     assert_eq!(late, ApplyRefused::Version { current: 2, expected: 1 });
@@ -42,7 +42,7 @@ fn a_pool_is_there_once_it_is_stored_and_gone_if_that_fails() {
     assert!(sim.farm.prepare_pool(&web(), None, &PolicyChange::default(), true).is_ok());
     assert!(!seen(&mut sim), "a dry run makes nothing");
     sim.farm.prepare_pool(&web(), Some(0), &PolicyChange::default(), false).unwrap();
-    sim.farm.commit_pool(record, sim.now);
+    sim.farm.commit_pool(record);
     assert!(seen(&mut sim));
     assert_eq!(sim.farm.snapshot(sim.now).pools[&web()].version, 1);
 }

@@ -249,7 +249,7 @@ impl Sim {
 
     pub(crate) fn apply(&mut self, change: PolicyChange) {
         let record = self.farm.prepare_pool(&desk(), None, &change, false).unwrap();
-        self.farm.commit_pool(record, self.now);
+        self.farm.commit_pool(record);
     }
 
     pub(crate) fn drain(&mut self, host: &str, mode: DrainMode, no_reconnect: bool) {
