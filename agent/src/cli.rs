@@ -26,7 +26,7 @@ const ENVIRONMENT: &[EnvVar<'static>] =
 /// Version, commit and protocol, as `--version` prints them.
 static VERSION: LazyLock<String> = LazyLock::new(|| {
     let protocol = usher_proto::PROTOCOL_VERSION;
-    format!("{} (commit {}, protocol {protocol})", env!("CARGO_PKG_VERSION"), env!("USHER_COMMIT"))
+    format!("{} (commit {}, protocol {protocol})", env!("CARGO_PKG_VERSION"), usher_runtime::COMMIT)
 });
 /// Wrong use, or a configuration that is refused.
 const WRONG_USE: u8 = 2;

@@ -18,7 +18,7 @@ use crate::config::{CoordinatorConfig, DEFAULT_PATH, ENVIRONMENT};
 
 /// Sends each login of a server farm to the right server.
 #[derive(Debug, Parser)]
-#[command(name = "usher-coordinator", version = crate::VERSION, long_version = LONG_VERSION.as_str())]
+#[command(name = "usher-coordinator", version = VERSION_LINE.as_str())]
 #[command(args_conflicts_with_subcommands = true)]
 struct Arguments {
     #[command(subcommand)]
@@ -71,8 +71,13 @@ enum Command {
 }
 
 /// What `--version` prints after the program's name.
-static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
-    format!("{}\ncommit {}\nprotocol {}", crate::VERSION, crate::COMMIT, usher_proto::PROTOCOL_VERSION)
+static VERSION_LINE: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "{} (commit {}, protocol {})",
+        crate::VERSION,
+        usher_runtime::COMMIT,
+        usher_proto::PROTOCOL_VERSION
+    )
 });
 
 /// Runs the program as called with `args`, the program's own name first.
@@ -233,7 +238,7 @@ mod tests {
 
     #[test]
     fn the_version_names_commit_and_protocol() {
-        let version = LONG_VERSION.as_str();
+        let version = VERSION_LINE.as_str();
         assert!(version.contains("commit ") && version.contains("protocol 1"), "{version}");
     }
 }

@@ -10,18 +10,20 @@ use std::{
 };
 
 use tokio::{
-    sync::{mpsc, oneshot},
+    sync::mpsc,
     time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
-use usher_placement::farm::{ApplyRefused, AttachRefused, Attached, DrainMark, Effect, Farm, PoolRecord};
+use usher_placement::farm::{DrainMark, Effect, Farm};
 use usher_proto::{self as proto, v1::attach_response::Message};
-use usher_types::{
-    BootTime, Drain, FieldFault, Goodbye, Hello, HostId, Latency, Load, PolicyChange, PoolName, Replica,
-    Session,
-};
+use usher_types::{FieldFault, HostId, Load, PoolName};
 
-use crate::{shared::Shared, store::StoreHandle, stored};
+use crate::{
+    farm_command::{Admitted, FarmCommand, Source},
+    shared::Shared,
+    store::StoreHandle,
+    stored,
+};
 
 /// Messages waiting for the farm. Far more than arrive between two turns; a flood waits in its own stream.
 pub(crate) const QUEUE: usize = 4096;
@@ -32,79 +34,6 @@ const PUBLISH_EVERY: Duration = Duration::from_millis(10);
 const TICK_EVERY: Duration = Duration::from_secs(1);
 /// How often what is known of the hosts is stored.
 const STORE_EVERY: Duration = Duration::from_secs(10);
-
-/// What the farm is told or asked.
-#[derive(Debug)]
-pub(crate) enum FarmCommand {
-    Attach {
-        hello: Box<Hello>,
-        certificate_name: Option<String>,
-        old_is_dead: bool,
-        answer: oneshot::Sender<Result<Admitted, AttachRefused>>,
-    },
-    Detach {
-        host_id: HostId,
-        stream_epoch: u64,
-        goodbye: Option<Goodbye>,
-    },
-    Load {
-        from: Source,
-        load: Box<Load>,
-        faults: Vec<FieldFault>,
-    },
-    Latency {
-        from: Source,
-        latency: Latency,
-        faults: usize,
-    },
-    Replicas {
-        from: Source,
-        replicas: Vec<Replica>,
-    },
-    Sessions {
-        from: Source,
-        sessions: Vec<Session>,
-    },
-    PreparePool {
-        name: PoolName,
-        expected: Option<u64>,
-        change: Box<PolicyChange>,
-        dry_run: bool,
-        answer: oneshot::Sender<Result<(PoolRecord, Option<PoolRecord>), ApplyRefused>>,
-    },
-    CommitPool {
-        record: Box<PoolRecord>,
-        answer: oneshot::Sender<()>,
-    },
-    AbandonPool(PoolName),
-    ListPools(oneshot::Sender<Vec<(PoolRecord, usize)>>),
-    DrainMark {
-        host_id: HostId,
-        drain: Drain,
-        answer: oneshot::Sender<Option<DrainMark>>,
-    },
-    SetDrain {
-        host_id: HostId,
-        mark: Option<DrainMark>,
-        answer: oneshot::Sender<bool>,
-    },
-}
-
-/// A host that was let in, and what it must know.
-#[derive(Debug)]
-pub(crate) struct Admitted {
-    pub attached: Attached,
-    pub settings: Option<proto::v1::PoolSettings>,
-    pub drain: Option<DrainMark>,
-}
-
-/// Which stream a message came through, and when it was measured.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Source {
-    pub host_id: HostId,
-    pub stream_epoch: u64,
-    pub measured_at: BootTime,
-}
 
 struct FarmTask {
     farm: Farm,

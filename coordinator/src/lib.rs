@@ -2,10 +2,12 @@
 
 pub mod cli;
 pub mod config;
+mod farm_command;
 mod farm_task;
 mod grpc;
 mod history;
 pub mod http;
+mod in_flight;
 pub mod layers;
 mod links;
 pub mod listening;
@@ -18,6 +20,3 @@ mod stored;
 
 /// Version of this build.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
-
-/// Commit of this build, `unknown` if it was not built from a git repository.
-pub const COMMIT: &str = env!("USHER_COMMIT");

@@ -238,7 +238,7 @@ impl Links {
 }
 
 /// Runs its closure when it goes out of scope, however that comes about.
-pub(crate) struct Forget<F: FnMut()>(pub F);
+struct Forget<F: FnMut()>(F);
 
 impl<F: FnMut()> Drop for Forget<F> {
     fn drop(&mut self) {

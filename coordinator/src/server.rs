@@ -25,17 +25,17 @@ use usher_runtime::{
 use usher_types::BootTime;
 
 use crate::{
-    COMMIT, VERSION,
+    VERSION,
     config::CoordinatorConfig,
     farm_task,
     grpc::{Admin, Agents, Directory, Placements, count_states},
     history::History,
     http::{self, HttpState},
+    in_flight::InFlight,
     layers,
     links::Links,
     listening::ListeningFile,
     metrics::{FarmFigures, Metrics},
-    placing::InFlight,
     shared::Shared,
     store::{STORE_FILE, StoreHandle, Stored},
     stored,
@@ -50,7 +50,7 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// # Errors
 /// What kept it from starting, or from ending clean.
 pub async fn run(config: CoordinatorConfig, shutdown: Shutdown) -> anyhow::Result<()> {
-    let metrics = Metrics::new(VERSION, COMMIT);
+    let metrics = Metrics::new(VERSION, usher_runtime::COMMIT);
     let store = StoreHandle::open(&config.data_dir.join(STORE_FILE), metrics.clone())
         .await
         .context("cannot open the store")?;

@@ -15,8 +15,8 @@ use usher_runtime::clock::Clock;
 use usher_types::{BootTime, DecisionId};
 
 use crate::{
-    config::CoordinatorConfig, farm_task::FarmCommand, history::History, links::Links, metrics::Metrics,
-    placing::InFlight,
+    config::CoordinatorConfig, farm_command::FarmCommand, history::History, in_flight::InFlight,
+    links::Links, metrics::Metrics,
 };
 
 /// What every call can reach.

@@ -18,7 +18,7 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
     format!(
         "{} (commit {}, protocol {})",
         env!("CARGO_PKG_VERSION"),
-        env!("USHER_COMMIT"),
+        usher_runtime::COMMIT,
         usher_proto::PROTOCOL_VERSION
     )
 });

@@ -70,7 +70,7 @@ impl Manager {
 
 /// A stand-in for logind on the bus, until it is dropped.
 async fn logind(bus: &MessageBus, sessions: &[Session]) -> Connection {
-    let mut builder = Builder::address(bus.address()).name("org.freedesktop.login1");
+    let mut builder = Builder::address(bus.address().as_str()).name("org.freedesktop.login1");
     for session in sessions {
         builder = builder.serve_at(session.path(), session.clone());
     }

@@ -214,10 +214,13 @@ async fn strangers_get_no_connection() {
 #[tokio::test]
 async fn a_certificate_of_another_farm_is_nobody_here() {
     let secure = SecureFarm::start().await;
-    let other = secure.authority.issue("usher://other/admin/root").client(secure.address());
-    let status = refusal(other.hosts().await, Code::PermissionDenied, reason::NOT_AUTHORIZED);
+    let of_other =
+        |role: &str| secure.authority.issue(&format!("usher://other/{role}/app1")).client(secure.address());
+    let admin = of_other("admin").hosts().await;
+    let status = refusal(admin, Code::PermissionDenied, reason::NOT_AUTHORIZED);
     assert!(status.message().contains("farm other"), "{status:?}");
-    refusal(FakeAgent::attach(&other, hello("app1")).await, Code::PermissionDenied, reason::NOT_AUTHORIZED);
+    let agent = FakeAgent::attach(&of_other("agent"), hello("app1")).await;
+    refusal(agent, Code::PermissionDenied, reason::NOT_AUTHORIZED);
     secure.serves().await;
 }
 

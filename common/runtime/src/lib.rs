@@ -16,3 +16,6 @@ pub mod tls;
 
 #[cfg(test)]
 mod test_pki;
+
+/// Commit of this build; `unknown` if it was not built from a git repository.
+pub const COMMIT: &str = env!("USHER_COMMIT");

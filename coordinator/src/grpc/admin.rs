@@ -15,7 +15,7 @@ use usher_proto::{
 use usher_types::{Drain, HostId, PolicyChange, PoolName};
 
 use super::{caller, directory::not_one_host, invalid, placement::timestamp, unavailable};
-use crate::{farm_task::FarmCommand, placing::unknown_pool, shared::Shared, store::StoreHandle, stored};
+use crate::{farm_command::FarmCommand, placing::unknown_pool, shared::Shared, store::StoreHandle, stored};
 
 /// Longest reason of a drain, bytes.
 const MAX_REASON_BYTES: usize = 1024;

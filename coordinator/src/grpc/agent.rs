@@ -22,7 +22,7 @@ use usher_types::{FieldFault, Goodbye, Hello, HostId, Replica, Session};
 
 use super::{caller, unavailable};
 use crate::{
-    farm_task::{Admitted, FarmCommand, Source},
+    farm_command::{Admitted, FarmCommand, Source},
     links::{HostLink, HostOutput, OUTBOX, Ticks},
     shared::Shared,
     store::{StoreHandle, Write},
@@ -416,10 +416,32 @@ impl HostStream {
     fn count(&self, kind: &'static str, faults: &[FieldFault]) {
         self.shared.metrics.report_taken(kind);
         for fault in faults {
-            self.shared.metrics.value_rejected(kind);
+            self.shared.metrics.value_rejected(counted_field(kind, &fault.field));
             tracing::debug!(host_id = %self.host_id, kind, %fault, "a value of a report was refused");
         }
     }
+}
+
+/// Fields whose faults are counted apart: sensors break one by one.
+const COUNTED_FIELDS: [&str; 11] = [
+    "cpu_percent",
+    "runnable_demand",
+    "memory_used_bytes",
+    "capacity",
+    "max_users",
+    "threshold_percent",
+    "range",
+    "sessions_*",
+    "collectors",
+    "pending",
+    "ended",
+];
+
+/// As the metric names a fault of `field` in a message of this kind: never by the sender's words, which may stand in
+/// the path of a field.
+fn counted_field(kind: &'static str, field: &str) -> &'static str {
+    let outer = field.split(['[', '.']).next().unwrap_or_default();
+    COUNTED_FIELDS.into_iter().find(|counted| *counted == outer).unwrap_or(kind)
 }
 
 /// What follows from a message.

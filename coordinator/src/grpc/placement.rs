@@ -145,8 +145,8 @@ impl PlacementService for Placements {
     async fn place(&self, request: Request<v1::PlaceRequest>) -> Result<Response<v1::PlaceResponse>, Status> {
         let (gateway, deadline) = (gateway(&request)?, deadline(&request));
         let request = place_request(gateway, request.into_inner())?;
-        let answer = placing::place(&self.0, request, deadline).await?;
-        Ok(Response::new(v1::PlaceResponse { placement: Some(answer.placement) }))
+        let placement = placing::place(&self.0, request, deadline).await?;
+        Ok(Response::new(v1::PlaceResponse { placement: Some(placement) }))
     }
 
     async fn failover(
@@ -159,8 +159,8 @@ impl PlacementService for Placements {
             self.0.metrics.failover_asked(cause_name(failover.cause));
             placing::end_failed_places(&self.0, &request, failover);
         }
-        let answer = placing::place(&self.0, request, deadline).await?;
-        Ok(Response::new(v1::FailoverResponse { placement: Some(answer.placement) }))
+        let placement = placing::place(&self.0, request, deadline).await?;
+        Ok(Response::new(v1::FailoverResponse { placement: Some(placement) }))
     }
 
     async fn report_outcome(

@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use tonic::{Code, Status};
 use usher_placement::{
-    decision::{Choice, Excluded, Flags, PlacementReason, Refusal, RefusalKind, Request},
+    decision::{Choice, Excluded, Flags, PlacementReason, Refusal, RefusalKind, Request, Reserved},
     farm::{CellWord, PoolView, state_reason},
     reservation::{Grant, GrantState},
 };
@@ -21,79 +21,76 @@ const RETRY_SOON: Duration = Duration::from_secs(1);
 /// When to try again where everyone is full: about one report later.
 const RETRY_FULL: Duration = Duration::from_secs(5);
 
-/// An answer that names a host.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Answer {
-    /// The answer on the wire.
-    pub placement: v1::Placement,
+/// The host was chosen by rank at `now`; absent grant: a dry run.
+pub(super) fn taken(
+    reserved: &Reserved,
+    choice: &Choice,
+    grant: Option<&Grant>,
+    now: BootTime,
+    decision_id: String,
+) -> v1::Placement {
+    let pool = &reserved.pool;
+    let host = OnHost { position: choice.position, reason: choice.reason, flags: choice.flags };
+    v1::Placement {
+        weighted_load: choice.terms.map(|terms| terms.weighted_load()),
+        alternatives: alternatives(pool, &reserved.words, &choice.alternatives, now),
+        ..on_host(pool, &host, grant, now, decision_id)
+    }
 }
 
-impl Answer {
-    /// The host was chosen by rank.
-    pub(super) fn taken(
-        pool: &PoolView,
-        words: &[CellWord],
-        choice: &Choice,
-        grant: Option<(&Grant, BootTime)>,
-        decision_id: String,
-    ) -> Self {
-        let mut answer =
-            Self::on_host(pool, choice.position, choice.reason, choice.flags, grant, decision_id);
-        answer.placement.weighted_load = choice.terms.map(|terms| terms.weighted_load());
-        let now = grant.map_or(BootTime::ZERO, |(_, now)| now);
-        answer.placement.alternatives = alternatives(pool, words, &choice.alternatives, now);
-        answer
-    }
+/// The user has a session there, or, with a grant, a place.
+pub(super) fn own(
+    pool: &PoolView,
+    position: u32,
+    grant: Option<&Grant>,
+    now: BootTime,
+    decision_id: String,
+) -> v1::Placement {
+    let flags = Flags::NONE.with(Flags::PARTIAL_VIEW, pool.is_partial());
+    let reason = if grant.is_some() { PlacementReason::Pending } else { PlacementReason::OwnSession };
+    on_host(pool, &OnHost { position, reason, flags }, grant, now, decision_id)
+}
 
-    /// The user has a session or a place there.
-    pub(super) fn own(
-        pool: &PoolView,
-        position: u32,
-        reason: PlacementReason,
-        grant: Option<(&Grant, BootTime)>,
-        decision_id: String,
-    ) -> Self {
-        let flags = Flags::NONE.with(Flags::PARTIAL_VIEW, pool.is_partial());
-        Self::on_host(pool, position, reason, flags, grant, decision_id)
-    }
+struct OnHost {
+    position: u32,
+    reason: PlacementReason,
+    flags: Flags,
+}
 
-    fn on_host(
-        pool: &PoolView,
-        position: u32,
-        reason: PlacementReason,
-        flags: Flags,
-        grant: Option<(&Grant, BootTime)>,
-        decision_id: String,
-    ) -> Self {
-        let facts = &pool.hosts[position as usize].facts;
-        let placement = v1::Placement {
-            host_id: facts.host_id.to_string(),
-            host_name: facts.name.to_string(),
-            endpoints: facts.endpoints.iter().map(write::endpoint).collect(),
-            reservation: grant.map(|(grant, _)| write::token(&grant.token)),
-            reservation_left_ms: grant.map(|(grant, now)| millis(grant.ends_at.since(now))),
-            reason: wire_reason(reason).into(),
-            flags: flags.names().map(str::to_owned).collect(),
-            weighted_load: None,
-            pool: pool.name.to_string(),
-            policy_version: pool.version,
-            alternatives: Vec::new(),
-            decision_id,
-            hosts_heard: pool.hosts_heard,
-            hosts_registered: pool.hosts_registered,
-        };
-        Self { placement }
+fn on_host(
+    pool: &PoolView,
+    host: &OnHost,
+    grant: Option<&Grant>,
+    now: BootTime,
+    decision_id: String,
+) -> v1::Placement {
+    let facts = &pool.hosts[host.position as usize].facts;
+    v1::Placement {
+        host_id: facts.host_id.to_string(),
+        host_name: facts.name.to_string(),
+        endpoints: facts.endpoints.iter().map(write::endpoint).collect(),
+        reservation: grant.map(|grant| write::token(&grant.token)),
+        reservation_left_ms: grant.map(|grant| millis(grant.ends_at.since(now))),
+        reason: wire_reason(host.reason).into(),
+        flags: host.flags.names().map(str::to_owned).collect(),
+        weighted_load: None,
+        pool: pool.name.to_string(),
+        policy_version: pool.version,
+        alternatives: Vec::new(),
+        decision_id,
+        hosts_heard: pool.hosts_heard,
+        hosts_registered: pool.hosts_registered,
     }
+}
 
-    /// As the metrics name it.
-    pub(super) fn reason_name(&self) -> &'static str {
-        match self.placement.reason() {
-            v1::PlacementReason::OwnSession => "OWN_SESSION",
-            v1::PlacementReason::Pending => "PENDING",
-            v1::PlacementReason::Preferred => "PREFERRED",
-            v1::PlacementReason::Original => "ORIGINAL",
-            v1::PlacementReason::LowestLoad | v1::PlacementReason::Unspecified => "LOWEST_LOAD",
-        }
+/// As the metrics name the reason of an answer.
+pub(super) fn reason_name(placement: &v1::Placement) -> &'static str {
+    match placement.reason() {
+        v1::PlacementReason::OwnSession => "OWN_SESSION",
+        v1::PlacementReason::Pending => "PENDING",
+        v1::PlacementReason::Preferred => "PREFERRED",
+        v1::PlacementReason::Original => "ORIGINAL",
+        v1::PlacementReason::LowestLoad | v1::PlacementReason::Unspecified => "LOWEST_LOAD",
     }
 }
 
@@ -112,7 +109,7 @@ pub(crate) fn wire_reason(reason: PlacementReason) -> v1::PlacementReason {
 }
 
 /// The answer to a retry. Absent: the host of the place takes nobody any more, so it must be decided anew.
-pub(super) fn repeat(shared: &Shared, grant: &Grant) -> Option<Answer> {
+pub(super) fn repeat(shared: &Shared, grant: &Grant) -> Option<v1::Placement> {
     let now = shared.now();
     let snapshot = shared.snapshot.load();
     let pool = snapshot.pools.get(&grant.pool)?;
@@ -124,7 +121,12 @@ pub(super) fn repeat(shared: &Shared, grant: &Grant) -> Option<Answer> {
     let position = u32::try_from(position).ok()?;
     let live = grant.state() == GrantState::Live;
     let id = grant.decision_id.as_ref().map(ToString::to_string).unwrap_or_default();
-    Some(Answer::own(pool, position, PlacementReason::Pending, live.then_some((grant, now)), id))
+    let host = OnHost {
+        position,
+        reason: PlacementReason::Pending,
+        flags: Flags::NONE.with(Flags::PARTIAL_VIEW, pool.is_partial()),
+    };
+    Some(on_host(pool, &host, live.then_some(grant), now, id))
 }
 
 fn alternatives(

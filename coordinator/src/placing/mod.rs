@@ -12,22 +12,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::sync::OnceCell;
 use tonic::Status;
 use usher_placement::{
-    decision::{Decision, Excluded, PlacementReason, Refusal, RefusalKind, Request, Reserved, reserve_best},
+    decision::{Decision, Excluded, Refusal, RefusalKind, Request, Reserved, reserve_best},
     farm::{PoolView, SessionAt},
     reservation::{Grant, GrantParts, Retry},
 };
-use usher_types::{BootTime, HostId, Token};
+use usher_proto::v1;
+use usher_types::{BootTime, HostId};
 
-pub(crate) use answer::{Answer, unknown_pool, wire_reason};
+pub(crate) use answer::{unknown_pool, wire_reason};
 use consent::{Consented, Taken};
 
 use crate::{
     history::{Consent, DecisionRecord},
     layers::Deadline,
-    links::Forget,
     shared::Shared,
 };
 
@@ -39,13 +38,7 @@ const ASK_ALL: Duration = Duration::from_secs(1);
 const ASK_ONE: Duration = Duration::from_millis(250);
 
 /// What one request has come to.
-type Outcome = Result<Answer, Status>;
-
-/// Requests that are being decided: a second call under the same id waits for the first and gets the same answer.
-#[derive(Debug, Default)]
-pub(crate) struct InFlight {
-    requests: papaya::HashMap<Token, Arc<OnceCell<(u64, Outcome)>>>,
-}
+type Outcome = Result<v1::Placement, Status>;
 
 /// Decides a request and acts on it.
 pub(crate) async fn place(shared: &Shared, request: Request, deadline: Option<Deadline>) -> Outcome {
@@ -57,7 +50,7 @@ pub(crate) async fn place(shared: &Shared, request: Request, deadline: Option<De
     };
     let known_pool = shared.snapshot.load().pools.contains_key(&request.pool);
     let reason = match &outcome {
-        Ok(answer) => answer.reason_name(),
+        Ok(placement) => answer::reason_name(placement),
         Err(status) => answer::refusal_name(status),
     };
     shared.metrics.place_answered(known_pool.then_some(&request.pool), reason, started.elapsed());
@@ -66,19 +59,8 @@ pub(crate) async fn place(shared: &Shared, request: Request, deadline: Option<De
 
 async fn place_once(shared: &Shared, request: &Request, deadline: Option<Deadline>) -> Outcome {
     let hash = request.content_hash();
-    let cell = {
-        let requests = shared.in_flight.requests.pin();
-        requests.get_or_insert_with(request.token.clone(), Arc::default).clone()
-    };
-    // Forgotten when this call ends, even if its caller goes away: from then on the ledger knows the request, or nobody.
-    let _forget = Forget(|| {
-        let requests = shared.in_flight.requests.pin();
-        let _ = requests.remove_if(&request.token, |_, current| Arc::ptr_eq(current, &cell));
-    });
-    let (first_hash, outcome) = cell
-        .get_or_init(|| async { (hash, retry_or_place(shared, request, hash, deadline).await) })
-        .await
-        .clone();
+    let decide = async { (hash, retry_or_place(shared, request, hash, deadline).await) };
+    let (first_hash, outcome) = shared.in_flight.once(&request.token, decide).await;
     if first_hash == hash { outcome } else { Err(answer::reused(&request.token)) }
 }
 
@@ -166,7 +148,7 @@ impl<'a> Placing<'a> {
             Decision::Take(choice) => {
                 if self.request.dry_run {
                     let id = self.keep(&reserved, now, Ok(choice.position));
-                    return Some(Ok(Answer::taken(&reserved.pool, &reserved.words, &choice, None, id)));
+                    return Some(Ok(answer::taken(&reserved, &choice, None, now, id)));
                 }
                 self.take(reserved, &choice, now).await
             }
@@ -176,18 +158,12 @@ impl<'a> Placing<'a> {
                     return None;
                 }
                 let id = self.keep(&reserved, now, Ok(position));
-                Some(Ok(Answer::own(&reserved.pool, position, PlacementReason::OwnSession, None, id)))
+                Some(Ok(answer::own(&reserved.pool, position, None, now, id)))
             }
             Decision::OwnPlace { position } => {
                 let id = self.keep(&reserved, now, Ok(position));
                 let grant = self.own_grant(&reserved.pool, position);
-                Some(Ok(Answer::own(
-                    &reserved.pool,
-                    position,
-                    PlacementReason::Pending,
-                    grant.as_deref().map(|grant| (grant, now)),
-                    id,
-                )))
+                Some(Ok(answer::own(&reserved.pool, position, grant.as_deref(), now, id)))
             }
             Decision::Refused(refusal) => Some(Err(self.refuse(&reserved, &refusal, now))),
         }
@@ -205,7 +181,7 @@ impl<'a> Placing<'a> {
         let grant = Arc::new(Grant::new(
             GrantParts {
                 token: self.request.token.clone(),
-                attempt: self.attempt,
+                made_under: self.attempt,
                 content_hash: self.request.content_hash(),
                 pool: self.request.pool.clone(),
                 host_id: host.facts.host_id.clone(),
@@ -214,7 +190,7 @@ impl<'a> Placing<'a> {
                 user: self.request.user.clone(),
                 user_key: self.request.user.as_deref().and_then(|u| reserved.pool.policy.user_match.key(u)),
                 cost: self.request.cost,
-                counted_users: choice.adds_users,
+                counted_at_first: choice.adds_users,
                 since: now,
                 ends_at: now + reserved.pool.policy.reservation_ttl,
                 decision_id: decision.as_ref().map(|(_, id)| id.clone()),
@@ -248,7 +224,7 @@ impl<'a> Placing<'a> {
             taken.tell();
         }
         let id = self.keep_as(decision, &reserved, now, Ok(choice.position));
-        let answer = Answer::taken(&reserved.pool, &reserved.words, choice, Some((&grant, now)), id);
+        let answer = answer::taken(&reserved, choice, Some(&grant), now, id);
         if self.deadline.is_some_and(Deadline::has_passed) {
             return Some(Err(Status::deadline_exceeded("the deadline has passed, the place was taken back")));
         }

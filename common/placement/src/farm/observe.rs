@@ -335,7 +335,7 @@ impl Seen<'_> {
 fn parts(host: &HostEntry, rule: UserMatch, place: &PendingPlace, now: BootTime) -> GrantParts {
     GrantParts {
         token: place.token.clone(),
-        attempt: place.attempt,
+        made_under: place.attempt,
         content_hash: place.content_hash,
         pool: place.pool.clone(),
         host_id: host.view.facts.host_id.clone(),
@@ -344,7 +344,7 @@ fn parts(host: &HostEntry, rule: UserMatch, place: &PendingPlace, now: BootTime)
         user: place.user.clone(),
         user_key: place.user.as_deref().and_then(|user| rule.key(user)),
         cost: place.cost,
-        counted_users: place.counted_users,
+        counted_at_first: place.counted_users,
         since: now,
         ends_at: now + place.left,
         decision_id: None,

@@ -6,6 +6,7 @@
 //! moves it from live to ended takes it out.
 
 use std::{
+    ops::Deref,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
@@ -62,11 +63,13 @@ fn state(word: u64) -> GrantState {
     }
 }
 
-/// One place.
-#[derive(Debug)]
-pub struct Grant {
+/// What a place is made of, and what never changes about it.
+#[derive(Clone, Debug)]
+pub struct GrantParts {
     /// Its name.
     pub token: Token,
+    /// The attempt under which it was made; retries may raise the one under which it stands.
+    pub made_under: u32,
     /// Tells a retry from a reuse of the id.
     pub content_hash: u64,
     /// The pool it was asked in.
@@ -83,14 +86,20 @@ pub struct Grant {
     pub user_key: Option<UserKey>,
     /// As asked, 1..=100.
     pub cost: u32,
+    /// What it added to the users of its host at first.
+    pub counted_at_first: u32,
     /// When this coordinator gave it, or first heard of it.
     pub since: BootTime,
     /// When its time to live has passed.
     pub ends_at: BootTime,
     /// The decision that gave it. Absent: another coordinator's.
     pub decision_id: Option<DecisionId>,
-    /// The attempt under which it was made; `attempt` may have been raised by retries since.
-    made_under: u32,
+}
+
+/// One place.
+#[derive(Debug)]
+pub struct Grant {
+    parts: GrantParts,
     attempt: AtomicU32,
     /// State in the low byte, counted users above: they change together.
     word: AtomicU64,
@@ -100,24 +109,12 @@ pub struct Grant {
     ended_at_us: AtomicU64,
 }
 
-/// What a place is made of.
-#[derive(Clone, Debug)]
-#[expect(missing_docs, reason = "each field is the one of the same name in `Grant`")]
-pub struct GrantParts {
-    pub token: Token,
-    pub attempt: u32,
-    pub content_hash: u64,
-    pub pool: PoolName,
-    pub host_id: HostId,
-    pub cell: Arc<HostCell>,
-    pub endpoints: Arc<[Endpoint]>,
-    pub user: Option<String>,
-    pub user_key: Option<UserKey>,
-    pub cost: u32,
-    pub counted_users: u32,
-    pub since: BootTime,
-    pub ends_at: BootTime,
-    pub decision_id: Option<DecisionId>,
+impl Deref for Grant {
+    type Target = GrantParts;
+
+    fn deref(&self) -> &GrantParts {
+        &self.parts
+    }
 }
 
 impl Grant {
@@ -125,21 +122,9 @@ impl Grant {
     pub fn new(parts: GrantParts, asked: bool) -> Self {
         let state = if asked { ASKED } else { LIVE };
         Self {
-            token: parts.token,
-            content_hash: parts.content_hash,
-            pool: parts.pool,
-            host_id: parts.host_id,
-            cell: parts.cell,
-            endpoints: parts.endpoints,
-            user: parts.user,
-            user_key: parts.user_key,
-            cost: parts.cost,
-            since: parts.since,
-            ends_at: parts.ends_at,
-            decision_id: parts.decision_id,
-            made_under: parts.attempt,
-            attempt: AtomicU32::new(parts.attempt),
-            word: AtomicU64::new(u64::from(parts.counted_users) << USERS_SHIFT | state),
+            attempt: AtomicU32::new(parts.made_under),
+            word: AtomicU64::new(u64::from(parts.counted_at_first) << USERS_SHIFT | state),
+            parts,
             listed: AtomicBool::new(false),
             connected: AtomicBool::new(false),
             admitted: AtomicBool::new(false),

@@ -375,7 +375,7 @@ fn grant_of(
     let host = &pool.hosts[at];
     let parts = GrantParts {
         token: request.token.clone(),
-        attempt: request.attempt,
+        made_under: request.attempt,
         content_hash: request.content_hash(),
         pool: request.pool.clone(),
         host_id: host.facts.host_id.clone(),
@@ -384,7 +384,7 @@ fn grant_of(
         user: request.user.clone(),
         user_key: request.user.as_deref().and_then(|user| pool.policy.user_match.key(user)),
         cost: request.cost,
-        counted_users: choice.adds_users,
+        counted_at_first: choice.adds_users,
         since: now,
         ends_at: now + pool.policy.reservation_ttl,
         decision_id: None,

@@ -20,7 +20,7 @@ fn grant(request: &str, host: &str, user: Option<&str>, users: u32, asked: bool)
     assert!(cell.reserve(cell.load(), users));
     let parts = GrantParts {
         token: token(request),
-        attempt: 1,
+        made_under: 1,
         content_hash: 7,
         pool: desk(),
         host_id: HostId::new(host).unwrap(),
@@ -29,7 +29,7 @@ fn grant(request: &str, host: &str, user: Option<&str>, users: u32, asked: bool)
         user: user.map(str::to_owned),
         user_key: user.and_then(|user| UserMatch::Folded.key(user)),
         cost: users,
-        counted_users: users,
+        counted_at_first: users,
         since: at(0),
         ends_at: at(120),
         decision_id: None,

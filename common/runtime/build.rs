@@ -1,4 +1,4 @@
-//! Tells the program which commit it was built from, so that `--version` can say it.
+//! Tells the programs which commit they were built from, so that `--version` can say it.
 //!
 //! A source archive has no git: then the commit is "unknown", and the build goes on.
 
