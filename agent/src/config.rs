@@ -135,7 +135,7 @@ impl Default for StatsdConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct OverridesConfig {
-    /// Size relative to a normal host, > 0 and at most 10000.
+    /// Size relative to a normal host, > 0 and at most 1000: coordinators take no more.
     pub capacity: Option<f64>,
     /// Most users: a number >= 1, or `"unlimited"`.
     pub max_users: Option<UserLimitSetting>,
@@ -327,8 +327,8 @@ impl StatsdConfig {
 
 impl Validate for OverridesConfig {
     fn validate(&self, faults: &mut Faults) {
-        if let Some(capacity) = self.capacity.filter(|capacity| !(*capacity > 0.0 && *capacity <= 10_000.0)) {
-            faults.reject("capacity", capacity, "above 0 and at most 10000");
+        if let Some(capacity) = self.capacity.filter(|capacity| !(*capacity > 0.0 && *capacity <= 1000.0)) {
+            faults.reject("capacity", capacity, "above 0 and at most 1000");
         }
         if let Some(threshold) = &self.threshold_percent {
             faults.range("threshold_percent", threshold, 0.0..=100.0);

@@ -99,7 +99,12 @@ pub fn main_from(args: impl Iterator<Item = OsString>) -> ExitCode {
         Err(error) => {
             match error.downcast_ref::<ConfigErrors>() {
                 // Each line begins with its place, which is what editors and terminals jump to.
-                Some(faults) => eprintln!("{faults}"),
+                Some(faults) => {
+                    eprintln!("{faults}");
+                    // To start with bad settings is wrong use; to find them is what a check is for.
+                    let code = if arguments.command.is_some() { 1 } else { 2 };
+                    return ExitCode::from(code);
+                }
                 None => eprintln!("usher-coordinator: {error:#}"),
             }
             ExitCode::FAILURE

@@ -84,7 +84,9 @@ pub async fn run(config: CoordinatorConfig, shutdown: Shutdown) -> anyhow::Resul
         history,
         metrics,
     });
-    let farm = restored(stored, ledger, now);
+    let mut farm = restored(stored, ledger, now);
+    // Before anybody can ask: the pools that were stored are known from the first call on.
+    shared.snapshot.store(farm.snapshot(now));
     let listening =
         ListeningFile::write(&shared.config.data_dir, grpc.1, http.as_ref().map(|(_, address)| *address))?;
     tracing::info!(

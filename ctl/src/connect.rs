@@ -10,7 +10,7 @@ use std::time::Duration;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
-use usher_runtime::net::{ConnectError, Timeouts, connect};
+use usher_runtime::net::{ConnectError, PLAIN_HINT, Timeouts, connect};
 use usher_runtime::tls::TlsFiles;
 
 use crate::cli::Globals;
@@ -113,12 +113,18 @@ impl Coordinators {
                 Ok(Ok(response)) => return Ok(response.into_inner()),
                 Ok(Err(status)) => match Refusal::of(operation, &status) {
                     Some(refusal) => return Err(Failure::Refused(Box::new(refusal))),
-                    None => silences.push(silence(cause_of(&status))),
+                    None => silences.push(silence(self.hung_up(&status))),
                 },
                 Err(_elapsed) => silences.push(silence(self.too_late())),
             }
         }
         Err(Failure::NoAnswer(silences))
+    }
+
+    fn hung_up(&self, status: &Status) -> String {
+        let cause = cause_of(status);
+        let is_local = std::error::Error::source(status).is_some();
+        if is_local && self.tls.is_none() { format!("{cause}; {PLAIN_HINT}") } else { cause }
     }
 
     fn too_late(&self) -> String {

@@ -6,7 +6,7 @@
 //! that it is asked for. Values that no real machine would show at
 //! the right moment are seen through the same door as real ones.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -68,6 +68,9 @@ pub fn operation(name: &str, calls: f64, expansion: f64) -> v1::OperationWindow 
         ..Default::default()
     }
 }
+
+/// Loads that all agents of this test have sent.
+static REPORTS: AtomicU64 = AtomicU64::new(0);
 
 /// What the coordinator sent, and how it ended.
 #[derive(Debug, Default)]
@@ -207,8 +210,8 @@ impl FakeAgent {
     /// If it is not taken.
     pub async fn report(&mut self, load: v1::Load) -> v1::HostInfo {
         self.sequence += 1;
-        // Its uptime is shown as it came: this Load's is like no other's.
-        let uptime_ms = Some(3_600_000 + self.sequence);
+        // Its uptime is shown as it came: this Load's is like no other's, on any stream.
+        let uptime_ms = Some(3_600_000 + REPORTS.fetch_add(1, Ordering::Relaxed));
         let load = v1::Load {
             sequence: self.sequence,
             incarnation_ms: self.hello.incarnation_ms,

@@ -143,11 +143,9 @@ impl WithGoodHost {
     /// Nothing that is no number is shown to anybody.
     async fn shows_numbers(&self) {
         for host in self.client.hosts().await.unwrap() {
-            for value in
-                [host.availability_index, host.expansion_factor, host.cpu_percent, host.memory_percent]
-            {
-                assert!(value.is_none_or(f64::is_finite), "{host:?}");
-            }
+            let finite = [host.availability_index, host.cpu_percent, host.memory_percent];
+            assert!(finite.into_iter().flatten().all(f64::is_finite), "{host:?}");
+            assert!(host.expansion_factor.is_none_or(|factor| factor >= 1.0), "{host:?}");
         }
         let shown = self.farm.ctl(&["hosts", "--json"]).await.exited(0).stdout;
         assert!(!shown.contains("NaN") && !shown.contains("inf"), "{shown}");
@@ -371,7 +369,6 @@ async fn unknown_words_of_a_stream_are_dropped_and_never_taken_for_consent() {
         FakeAgent::attach(&farm.client, v1::Hello { pool: "other".into(), ..hello("bad") }).await.unwrap();
     farm.client.apply("other", v1::Policy { max_users: Some(limit), ..Default::default() }).await.unwrap();
     bad.report(load(1.0, 1.0, 1, 1)).await;
-    let before = farm.rejected(&bad).await;
     bad.say(Said::Goodbye(v1::Goodbye { reason: 99 })).await;
     let session = |state| v1::Session { id: "1".into(), user: "u".into(), state, age_ms: None };
     let page = v1::SessionsPage { last: true, sessions: vec![session(99), session(0)], ..Default::default() };
@@ -380,8 +377,8 @@ async fn unknown_words_of_a_stream_are_dropped_and_never_taken_for_consent() {
     bad.say(Said::InventoryPage(v1::InventoryPage { last: true, replicas, ..Default::default() })).await;
     bad.say(Said::SessionCheckAnswer(v1::SessionCheckAnswer { check_id: 12345, exists: Some(true) })).await;
     bad.say(Said::Pong(v1::Pong { nonce: 999 })).await;
-    bad.report(load(1.0, 1.0, 2, 1)).await;
-    let _ = before;
+    let host = bad.report(load(1.0, 1.0, 2, 1)).await;
+    assert_eq!((host.connected, host.replicas), (true, 0));
     assert!(bad.ended().is_none());
 
     // An answer with a reason that nobody knows is no consent; one to another question neither.

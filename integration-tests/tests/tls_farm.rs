@@ -229,8 +229,10 @@ async fn a_client_without_tls_is_told_that_it_reached_nobody() {
     let secure = SecureFarm::start().await;
     let output = secure.farm.ctl(&["hosts"]).await.exited(3);
     assert!(output.stderr.contains(&secure.address().to_string()), "{output:?}");
+    let cure = "if it demands TLS, set tls.cert, tls.key and tls.ca";
+    assert!(output.stderr.contains(cure), "{output:?}");
     let mut agent = secure.farm.agent("app1").without_waiting().await;
-    wait_until("the agent to say so", LONG, async || agent.log().contains("not attached")).await;
+    wait_until("the agent to say so", LONG, async || agent.log().contains(cure)).await;
     assert!(agent.is_running());
     secure.serves().await;
 }
@@ -295,7 +297,7 @@ async fn plain_connections_off_this_machine_are_refused_before_they_are_made() {
     for listen in ["--listen", "--http-listen"] {
         for address in ["0.0.0.0:0", "10.0.0.1:7443", "[::]:0"] {
             let (code, said) = run("usher-coordinator", &["--data-dir", "data", listen, address]).await;
-            assert_eq!(code, Some(1), "{said}");
+            assert_eq!(code, Some(2), "{said}");
             assert!(said.contains(rule) && said.contains(address), "{said}");
         }
     }

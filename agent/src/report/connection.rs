@@ -17,7 +17,7 @@ use usher_proto::v1::attach_request::Message;
 use usher_proto::{v1, write};
 use usher_runtime::backoff::Reconnect;
 use usher_runtime::clock::Clock;
-use usher_runtime::net::{ConnectError, Timeouts, connect};
+use usher_runtime::net::{ConnectError, PLAIN_HINT, Timeouts, connect};
 use usher_runtime::tls::TlsFiles;
 use usher_types::{Goodbye, Hello};
 
@@ -75,6 +75,8 @@ enum StreamEnd {
     HostGone,
     #[error("{:?}: {}", .0.code(), .0.message())]
     Status(Box<Status>),
+    #[error("the coordinator hung up before it answered: {}; {PLAIN_HINT}", .0.message())]
+    PlainHungUp(Box<Status>),
     #[error(transparent)]
     Connect(#[from] Box<ConnectError>),
 }
@@ -160,7 +162,8 @@ impl Reporter {
         out.send(self.hello()).await.map_err(|_| StreamEnd::Ended)?;
         let mut client = AgentServiceClient::new(channel);
         let attached = timeout(ATTACH_WAIT, client.attach(ReceiverStream::new(requests))).await;
-        let messages = attached.map_err(|_| StreamEnd::NoAnswer)??.into_inner();
+        let attached = attached.map_err(|_| StreamEnd::NoAnswer)?;
+        let messages = attached.map_err(|status| self.not_attached(status))?.into_inner();
 
         let _held = self.host.streams_held.hold();
         let (reply, answers) = mpsc::channel(ANSWERS);
@@ -187,6 +190,12 @@ impl Reporter {
             (OutEnd::Closed, Ok(end)) => end,
             (OutEnd::Closed, Err(_)) => Err(StreamEnd::Ended),
         }
+    }
+
+    fn not_attached(&self, status: Status) -> StreamEnd {
+        // A status that came over the wire has no cause here.
+        let hung_up = std::error::Error::source(&status).is_some();
+        if hung_up && self.tls.is_none() { StreamEnd::PlainHungUp(Box::new(status)) } else { status.into() }
     }
 
     fn hello(&self) -> v1::AttachRequest {

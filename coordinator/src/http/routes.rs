@@ -29,7 +29,8 @@ pub fn router(state: HttpState) -> Router {
         .route("/readyz", get(readyz))
         .layer(from_fn(in_time))
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
-        .layer(TraceLayer::new_for_http())
+        // "Not ready" is an answer, not an error of ours: probes ask every few seconds.
+        .layer(TraceLayer::new_for_http().on_failure(()))
         .with_state(state)
 }
 

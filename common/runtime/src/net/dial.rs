@@ -19,6 +19,10 @@ use crate::tls::{TlsError, TlsFiles};
 /// The port of a coordinator if a target names none.
 pub const DEFAULT_PORT: u16 = 7443;
 
+/// What to say besides when a plain connection broke before its first answer: a server that demands TLS hangs up on
+/// one, and says why in a form that only TLS can read.
+pub const PLAIN_HINT: &str = "if it demands TLS, set tls.cert, tls.key and tls.ca";
+
 /// How long a client waits for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
