@@ -36,7 +36,10 @@ struct Forget<'a> {
 
 impl Drop for Forget<'_> {
     fn drop(&mut self) {
-        let _ = self.requests.pin().remove_if(self.token, |_, current| Arc::ptr_eq(current, self.cell));
+        // One that gives up waiting leaves the others where they wait together: the map and this call hold two.
+        if self.cell.initialized() || Arc::strong_count(self.cell) <= 2 {
+            let _ = self.requests.pin().remove_if(self.token, |_, current| Arc::ptr_eq(current, self.cell));
+        }
     }
 }
 
@@ -65,6 +68,26 @@ mod tests {
         };
         assert_eq!(tokio::join!(call(), call(), call()), (0, 0, 0));
         assert_eq!(call().await, 1);
+        assert_eq!(in_flight.requests.len(), 0);
+    }
+
+    #[tokio::test]
+    async fn one_that_gives_up_waiting_does_not_let_a_third_decide_beside_the_first() {
+        let (in_flight, token) = (InFlight::default(), token());
+        let (go, gone) = tokio::sync::oneshot::channel();
+        let decide = async {
+            gone.await.unwrap();
+            (1, Ok(v1::Placement::default()))
+        };
+        let mut first = Box::pin(in_flight.once(&token, decide));
+        assert!(futures::poll!(&mut first).is_pending());
+        let mut waits = Box::pin(in_flight.once(&token, std::future::pending()));
+        assert!(futures::poll!(&mut waits).is_pending());
+        drop(waits);
+        let mut third = Box::pin(in_flight.once(&token, async { (3, Ok(v1::Placement::default())) }));
+        assert!(futures::poll!(&mut third).is_pending());
+        go.send(()).unwrap();
+        assert_eq!((first.await.0, third.await.0), (1, 1));
         assert_eq!(in_flight.requests.len(), 0);
     }
 

@@ -44,9 +44,6 @@ pub(crate) struct Shared {
 
 /// The odd constant of splitmix64: consecutive states give independent seeds.
 const SEED_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-/// Two ticks of the farm task. A farm without hosts has no report interval to compare with, and is not frozen for that.
-const FROZEN_AT_LEAST: Duration = Duration::from_secs(2);
-
 impl Shared {
     /// Now, on the boot-time clock.
     pub(crate) fn now(&self) -> BootTime {
@@ -57,7 +54,7 @@ impl Shared {
     /// it knows is old then.
     pub(crate) fn is_frozen(&self, now: BootTime) -> bool {
         let since_tick = now.since(BootTime::from_micros(self.last_tick_us.load(Ordering::Acquire)));
-        since_tick > self.snapshot.load().frozen_after.max(FROZEN_AT_LEAST)
+        since_tick > self.snapshot.load().frozen_after
     }
 
     /// A seed that no other decision has.

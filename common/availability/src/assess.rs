@@ -15,6 +15,9 @@ use usher_types::{BootTime, Latency, OperationWindow};
 
 use crate::{MIN_CALLS, OperationFactor, availability_index, host_expansion_factor};
 
+/// Where factors end: far above the 2^30 at which every index is 0, and finite whatever baseline a host claims.
+const MAX_FACTOR: f64 = 1e12;
+
 /// What an availability rests on.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Basis {
@@ -97,11 +100,12 @@ pub fn operation_expansion(operation: &OperationWindow) -> Option<OperationFacto
 fn factor(operation: &OperationWindow) -> Option<(OperationFactor, bool)> {
     let baseline_us = operation.baseline_us.filter(|baseline| *baseline > 0.0)?;
     let finished = operation.ok + operation.failed + operation.too_long;
-    let mean = (operation.ok > 0.0).then(|| (operation.sum_us / operation.ok / baseline_us).max(1.0));
+    let mean =
+        (operation.ok > 0.0).then(|| (operation.sum_us / operation.ok / baseline_us).clamp(1.0, MAX_FACTOR));
     let hung = operation
         .oldest_in_flight
         .filter(|_| operation.in_flight > 0 && finished == 0.0)
-        .map(|age| (age.as_secs_f64() * 1e6 / baseline_us).max(1.0));
+        .map(|age| (age.as_secs_f64() * 1e6 / baseline_us).clamp(1.0, MAX_FACTOR));
     match (mean, hung) {
         // At least the weight of five calls, so that the rule of five does not hide a host on which all calls hang.
         (_, Some(expansion_factor)) => Some((
@@ -209,6 +213,12 @@ mod tests {
         hanging.oldest_in_flight = Some(Duration::from_secs(8));
         let availability = assess(vec![hanging]);
         assert_eq!((availability.expansion_factor, availability.basis), (Some(8.0), Basis::Stalled));
+    }
+
+    #[test]
+    fn a_baseline_next_to_nothing_gives_a_finite_factor() {
+        let availability = assess(vec![operation("a", 10.0, 1e18, Some(f64::MIN_POSITIVE))]);
+        assert_eq!((availability.expansion_factor, availability.index), (Some(MAX_FACTOR), Some(0.0)));
     }
 
     #[test]

@@ -59,9 +59,16 @@ pub(crate) async fn place(shared: &Shared, request: Request, deadline: Option<De
 
 async fn place_once(shared: &Shared, request: &Request, deadline: Option<Deadline>) -> Outcome {
     let hash = request.content_hash();
-    let decide = async { (hash, retry_or_place(shared, request, hash, deadline).await) };
-    let (first_hash, outcome) = shared.in_flight.once(&request.token, decide).await;
-    if first_hash == hash { outcome } else { Err(answer::reused(&request.token)) }
+    loop {
+        let decide = async { (hash, retry_or_place(shared, request, hash, deadline).await) };
+        match shared.in_flight.once(&request.token, decide).await {
+            (decided, outcome) if decided == hash => return outcome,
+            // The id stands for another request now.
+            (_, Ok(_)) => return Err(answer::reused(&request.token)),
+            // The other request got nothing under this id, perhaps since this one had it before: the ledger knows.
+            (_, Err(_)) => {}
+        }
+    }
 }
 
 async fn retry_or_place(

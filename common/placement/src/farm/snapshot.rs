@@ -11,7 +11,7 @@ use std::{
 
 use usher_types::{BootTime, HostId, HostName, Policy, PoolName, ResourceId};
 
-use super::{CellWord, Grace, HeardShare, HostCell, HostView, SessionIndex, StateInput};
+use super::{CellWord, FROZEN_AFTER, Grace, HeardShare, HostCell, HostView, SessionIndex, StateInput};
 
 /// Which hosts are in a pool. The same object until one comes or goes, so that a reader can tell whether the cells it
 /// read belong to the snapshot it ranks by.
@@ -128,7 +128,7 @@ impl PoolView {
 }
 
 /// The farm at one instant.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Snapshot {
     /// Grows with every snapshot.
     pub revision: u64,
@@ -138,6 +138,13 @@ pub struct Snapshot {
     pub pools: BTreeMap<PoolName, Arc<PoolView>>,
     /// A gap of this length between two ticks means that the coordinator was frozen.
     pub frozen_after: Duration,
+}
+
+impl Default for Snapshot {
+    /// A farm of which nothing is known.
+    fn default() -> Self {
+        Self { revision: 0, made_at: BootTime::ZERO, pools: BTreeMap::new(), frozen_after: FROZEN_AFTER }
+    }
 }
 
 impl Snapshot {
