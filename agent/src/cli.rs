@@ -42,7 +42,7 @@ const THREADS_WAIT: Duration = Duration::from_millis(200);
   usher-agent --coordinators c1.example:7443,c2.example:7443 --pool desk
   usher-agent --config /etc/usher/agent.toml --dump-config
   usher-agent check-config /etc/usher/agent.toml
-  usher-agent --coordinators 127.0.0.1:7443 --virtual 5 --statsd-listen none"
+  usher-agent --coordinators 127.0.0.1:7443 --virtual 5 --state-dir ./virtual --runtime-dir ./virtual-run"
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -65,10 +65,10 @@ enum Command {
 /// Flags that stand for settings.
 #[derive(Debug, Args)]
 struct SettingsFlags {
-    /// The configuration file; the default one need not exist
-    #[arg(long, env = "USHER_CONFIG", value_name = "FILE")]
+    /// The configuration file [env: USHER_CONFIG] [default: /etc/usher/agent.toml, which need not exist]
+    #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Every coordinator, host:port, separated by commas
+    /// Every coordinator, host:port, separated by commas [env: USHER_COORDINATORS]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     coordinators: Vec<String>,
     /// The pool that the host serves
@@ -101,7 +101,7 @@ struct SettingsFlags {
     /// How log lines look: human or json
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<String>,
-    /// Which log lines, as in info,usher_agent=debug
+    /// Which log lines, as in info,usher_agent=debug [env: USHER_LOG]
     #[arg(long, value_name = "FILTER")]
     log: Option<String>,
     /// Print the settings in force and where each came from, and stop
@@ -161,10 +161,13 @@ impl VirtualFlags {
 }
 
 impl SettingsFlags {
-    fn load(&self) -> Result<Loaded<AgentConfig>, String> {
+    /// The settings in force. `environment` looks a variable up.
+    fn load(&self, environment: impl Fn(&str) -> Option<String>) -> Result<Loaded<AgentConfig>, String> {
+        let from_environment = environment("USHER_CONFIG").filter(|path| !path.is_empty()).map(PathBuf::from);
         let mut loader = Loader::new(DEFAULT_PATH)
+            .file(from_environment, Origin::Environment("USHER_CONFIG".into()))
             .file(self.config.clone(), Origin::Flag("--config".into()))
-            .env(ENVIRONMENT);
+            .env_from(ENVIRONMENT, environment);
         if !self.coordinators.is_empty() {
             let list: Vec<toml::Value> =
                 self.coordinators.iter().map(|target| toml::Value::from(target.trim())).collect();
@@ -217,10 +220,7 @@ pub fn main_from(args: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 fn check_config(file: PathBuf) -> ExitCode {
-    let loaded = Loader::new(&file)
-        .file(Some(file.clone()), Origin::Flag("check-config".into()))
-        .load::<AgentConfig>();
-    match loaded {
+    match Loader::only(&file).load::<AgentConfig>() {
         Ok(_) => {
             println!("{}: ok", file.display());
             ExitCode::SUCCESS
@@ -241,7 +241,7 @@ fn run(settings: SettingsFlags, modelled: VirtualFlags) -> ExitCode {
         Ok(modelled) => modelled,
         Err(message) => return wrong_use(message),
     };
-    let loaded = match settings.load() {
+    let loaded = match settings.load(|name| std::env::var(name).ok()) {
         Ok(loaded) => loaded,
         Err(message) => return wrong_use(message),
     };

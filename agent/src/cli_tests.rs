@@ -25,7 +25,7 @@ fn flags_win_over_the_file() {
         "--config {} --pool web --coordinators 127.0.0.1:1,127.0.0.1:2 --max-users 7 --report-interval 200ms",
         path.display()
     );
-    let loaded = parse(&line).unwrap().settings.load().unwrap();
+    let loaded = parse(&line).unwrap().settings.load(|_| None).unwrap();
     assert_eq!((loaded.value.pool.as_str(), loaded.value.zone.as_deref()), ("web", Some("a")));
     assert_eq!(loaded.value.coordinators, ["127.0.0.1:1", "127.0.0.1:2"]);
     assert_eq!(loaded.value.host_overrides().max_users.and_then(|limit| limit.finite()), Some(7));
@@ -61,4 +61,24 @@ fn wrong_use_is_refused_with_what_is_allowed() {
         let error = modelled(line).unwrap_err();
         assert!(error.contains(part), "{line}: {error}");
     }
+}
+
+#[test]
+fn the_file_of_the_environment_is_taken_without_a_flag_and_blamed_by_name() {
+    let load = |line: &str, path: &str| {
+        let path = path.to_owned();
+        parse(line).unwrap().settings.load(|name| (name == "USHER_CONFIG").then(|| path.clone()))
+    };
+    let missing = load("", "/nonexistent/x").unwrap_err();
+    assert!(missing.contains("environment USHER_CONFIG"), "{missing}");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("agent.toml");
+    std::fs::write(&path, "pool = \"desk\"\n").unwrap();
+    let path = path.display().to_string();
+    assert_eq!(load("", &path).unwrap().value.pool, "desk");
+    assert_eq!(load(&format!("--config {path}"), "/nonexistent/x").unwrap().value.pool, "desk");
+    // An empty variable names no file.
+    let mut flags = parse("").unwrap().settings;
+    flags.config = Some(path.into());
+    assert!(flags.load(|name| (name == "USHER_CONFIG").then(String::new)).is_ok());
 }

@@ -4,7 +4,7 @@
 //! cannot be true are refused with the key and what is allowed. What can only be known on the machine (a folder that
 //! cannot be written, a port in use) is not judged here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use usher_runtime::config::{Faults, HumanDuration, Validate};
+use usher_runtime::net::check_target;
 use usher_runtime::telemetry::LogFormat;
 use usher_runtime::tls::TlsSettings;
 use usher_types::{Endpoint, HostName, HostOverrides, Percent, PoolName, UserLimit, Zone};
@@ -222,17 +223,7 @@ impl<'de> Deserialize<'de> for UserLimitSetting {
 
 impl Validate for AgentConfig {
     fn validate(&self, faults: &mut Faults) {
-        if self.coordinators.len() > MAX_COORDINATORS {
-            faults.refuse("coordinators", format!("has more than {MAX_COORDINATORS} entries"));
-        }
-        for (index, target) in self.coordinators.iter().enumerate() {
-            let plain = |_| usher_runtime::net::connect_channel(target, None, &Default::default()).map(drop);
-            // Files are looked at when they are used; here only the address is judged.
-            let judged = self.tls.files().map_or_else(|| plain(()), |_| Ok(()));
-            if let Err(error) = judged {
-                faults.refuse(&format!("coordinators[{index}]"), format!("cannot be used: {error}"));
-            }
-        }
+        self.validate_coordinators(faults);
         self.validate_names(faults);
         self.validate_endpoints(faults);
         duration(faults, "report_interval", self.report_interval, REPORT_INTERVAL);
@@ -251,6 +242,23 @@ impl Validate for AgentConfig {
 }
 
 impl AgentConfig {
+    /// A coordinator that is named twice would get two streams of one host, and end the one for the other without end.
+    fn validate_coordinators(&self, faults: &mut Faults) {
+        if self.coordinators.len() > MAX_COORDINATORS {
+            faults.refuse("coordinators", format!("has more than {MAX_COORDINATORS} entries"));
+        }
+        let has_tls = self.tls.files().is_some();
+        let mut seen = BTreeSet::new();
+        for (index, target) in self.coordinators.iter().enumerate() {
+            let key = format!("coordinators[{index}]");
+            match check_target(target, has_tls) {
+                Ok(address) if seen.insert(address.clone()) => {}
+                Ok(address) => faults.refuse(&key, format!("names {address} a second time")),
+                Err(error) => faults.refuse(&key, format!("cannot be used: {error}")),
+            }
+        }
+    }
+
     fn validate_names(&self, faults: &mut Faults) {
         if let Err(error) = PoolName::new(&self.pool) {
             faults.refuse("pool", error.fault);

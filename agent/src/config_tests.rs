@@ -89,6 +89,16 @@ fn values_outside_their_range_are_refused_with_the_range() {
 }
 
 #[test]
+fn a_coordinator_is_named_once_and_its_address_is_judged_with_certificates_too() {
+    refused("coordinators = [\"127.0.0.1\", \"127.0.0.1:7443\"]", &["coordinators[1]", "a second time"]);
+    let with_tls = |target: &str| {
+        format!("coordinators = [{target:?}]\n[tls]\ncert = \"/c\"\nkey = \"/k\"\nca = \"/a\"")
+    };
+    refused(&with_tls("c1.example:port"), &["coordinators[0]", "1..=65535"]);
+    refused(&with_tls("http://c1.example"), &["coordinators[0]", "without TLS"]);
+}
+
+#[test]
 fn an_unknown_key_is_refused_with_the_nearest_known_one() {
     refused("coordinator = []", &["coordinator", "coordinators"]);
     refused("[latency]\nperoid = \"1s\"", &["peroid", "period"]);

@@ -19,6 +19,7 @@ use usher_runtime::shutdown::Shutdown;
 use usher_types::{BootId, Goodbye, IdError};
 
 use crate::config::AgentConfig;
+use crate::host::files::FolderLock;
 use crate::host::{HostHandle, OpenError};
 use crate::report::{Leaving, Reporter};
 use crate::virtual_hosts::VirtualOptions;
@@ -46,6 +47,9 @@ pub enum AgentError {
     /// Something that names the host is not a name.
     #[error("cannot name the host")]
     Name(#[from] IdError),
+    /// A folder that must be ours alone is not.
+    #[error("cannot start")]
+    Folder(#[source] std::io::Error),
     /// A host cannot start.
     #[error("cannot open host {name}")]
     Open {
@@ -92,6 +96,11 @@ pub async fn run(
     }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let boot = BootId::new(boot_id(&config.root).map_err(AgentError::Boot)?)?;
+    // Two agents with one identity would push each other off every coordinator, and with one book forget promises.
+    let _locks = match modelled {
+        None => Some(lock_folders(config).map_err(AgentError::Folder)?),
+        Some(_) => None,
+    };
     let mut tasks = Tasks::default();
     let hosts = match modelled {
         None => vec![machine::start(config, &boot, &clock, &mut tasks).await?],
@@ -110,6 +119,7 @@ pub async fn run(
     let ended = tokio::select! {
         () = shutdown.begun() => None,
         Some(ended) = tasks.set.join_next() => Some(ended.unwrap_or("a task")),
+        Some(_) = streams.join_next() => Some("a stream's task"),
     };
     notify(sd_notify::NotifyState::Stopping);
     let reason = if modelled.is_none() && config.root == Path::new("/") {
@@ -125,6 +135,13 @@ pub async fn run(
         None => Ok(()),
         Some(task) => Err(AgentError::TaskEnded { task }),
     }
+}
+
+fn lock_folders(config: &AgentConfig) -> std::io::Result<[FolderLock; 2]> {
+    Ok([
+        FolderLock::take(&config.state_dir, "identity.lock")?,
+        FolderLock::take(&config.runtime_dir, "places.lock")?,
+    ])
 }
 
 fn start_streams(
@@ -167,4 +184,23 @@ fn notify(state: sd_notify::NotifyState<'_>) {
 /// Places that wait for the models to hear of them.
 fn place_news() -> (mpsc::Sender<crate::host::PlaceNews>, mpsc::Receiver<crate::host::PlaceNews>) {
     mpsc::channel(8192)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_second_agent_with_the_same_folders_does_not_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = AgentConfig {
+            coordinators: vec!["127.0.0.1:1".into()],
+            state_dir: folder.path().join("state"),
+            runtime_dir: folder.path().join("run"),
+            ..AgentConfig::default()
+        };
+        let _first = lock_folders(&config).unwrap();
+        let error = run(&config, None, &Shutdown::new()).await.unwrap_err();
+        assert!(matches!(error, AgentError::Folder(_)), "{error}");
+    }
 }

@@ -4,7 +4,12 @@
 //! before anything is opened. Exit codes: 0 it ran and ended in order, or the check passed; 1 it failed; 2 it was
 //! called wrongly.
 
-use std::{ffi::OsString, path::PathBuf, process::ExitCode, sync::LazyLock};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::LazyLock,
+};
 
 use anyhow::Context;
 use clap::{Parser, Subcommand};
@@ -91,7 +96,7 @@ pub fn main_from(args: impl Iterator<Item = OsString>) -> ExitCode {
         }
     };
     let outcome = match &arguments.command {
-        Some(Command::CheckConfig { file }) => check_config(file.clone()),
+        Some(Command::CheckConfig { file }) => check_config(file),
         None => start(&arguments),
     };
     match outcome {
@@ -112,11 +117,10 @@ pub fn main_from(args: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn check_config(file: PathBuf) -> anyhow::Result<()> {
-    let named_by = Origin::Flag("check-config".to_owned());
-    let loaded: Loaded<CoordinatorConfig> = Loader::new(DEFAULT_PATH).file(Some(file), named_by).load()?;
+fn check_config(file: &Path) -> anyhow::Result<()> {
+    let loaded: Loaded<CoordinatorConfig> = Loader::only(file).load()?;
     drop(loaded);
-    println!("ok");
+    println!("{}: ok", file.display());
     Ok(())
 }
 

@@ -200,6 +200,8 @@ impl FarmTask {
 
     fn observe_load(&mut self, from: &Source, load: Load, faults: &[FieldFault]) {
         if !self.is_current(from) {
+            // Its host was let in again through another stream, or replaced: this one would report to nobody.
+            self.shared.links.end(&from.host_id, from.stream_epoch);
             return;
         }
         let wall = self.shared.clock.wall_unix_ms();

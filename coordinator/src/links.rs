@@ -77,7 +77,6 @@ impl HostLink {
     pub(crate) fn send(&self, message: Message) -> bool {
         let sent = self.outbox.try_send(Some(Ok(v1::AttachResponse { message: Some(message) }))).is_ok();
         if !sent && !self.outbox.is_closed() {
-            self.cut.cancel();
             tracing::warn!(
                 stream_epoch = self.stream_epoch,
                 "a host does not read its stream, cutting it off"
@@ -166,8 +165,15 @@ impl Links {
     }
 
     /// Forgets a stream, unless another one has replaced it.
-    pub(crate) fn close(&self, host_id: &HostId, stream_epoch: u64) {
-        let _ = self.links.pin().remove_if(host_id, |_, link| link.stream_epoch == stream_epoch);
+    pub(crate) fn close(&self, host_id: &HostId, link: &Arc<HostLink>) {
+        let _ = self.links.pin().remove_if(host_id, |_, current| Arc::ptr_eq(current, link));
+    }
+
+    /// Ends a stream that the farm does not follow: its host comes again, instead of reporting to nobody.
+    pub(crate) fn end(&self, host_id: &HostId, stream_epoch: u64) {
+        if let Some(link) = self.get(host_id).filter(|link| link.stream_epoch == stream_epoch) {
+            link.ended.cancel();
+        }
     }
 
     pub(crate) fn get(&self, host_id: &HostId) -> Option<Arc<HostLink>> {
@@ -320,6 +326,23 @@ mod tests {
         link.finish();
         assert_eq!(output.count().await, 1);
         assert!(!link.send(Message::Tick(v1::Tick { tick: 2 })));
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_stream_leaves_the_one_that_replaced_it_whatever_their_epochs() {
+        let (links, host_id) = (Links::default(), HostId::new("N1").unwrap());
+        let ((old, _to_old), (new, _to_new)) = (HostLink::new(1, 8), HostLink::new(1, 8));
+        links.open(host_id.clone(), old.clone());
+        links.open(host_id.clone(), new.clone());
+        assert!(old.ended.is_cancelled());
+        links.close(&host_id, &old);
+        assert!(links.send(&host_id, Message::Tick(v1::Tick { tick: 1 })));
+        links.end(&host_id, 2);
+        assert!(!new.ended.is_cancelled(), "another stream is meant");
+        links.end(&host_id, 1);
+        assert!(new.ended.is_cancelled());
+        links.close(&host_id, &new);
+        assert_eq!(links.len(), 0);
     }
 
     #[tokio::test(start_paused = true)]

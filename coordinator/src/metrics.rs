@@ -166,7 +166,8 @@ impl Metrics {
         self.series.values_rejected.get_or_create(&ByField { field }).inc();
     }
 
-    /// An agent's message was dropped since a queue was full.
+    /// Something was dropped. `kind`: `decision` (the queue of the history was full), `hello` (a second one), `unknown`
+    /// (a message of a later protocol).
     pub fn report_dropped(&self, kind: &'static str) {
         self.series.queue_drops.get_or_create(&ByKind { kind }).inc();
     }
@@ -268,8 +269,8 @@ fn register_farm(registry: &mut Registry, series: &Series) {
     );
     registry.register(
         "report_queue_drops",
-        "Agents' messages dropped because the farm task was behind, by kind. \
-         Growing: the coordinator has too little CPU for this many hosts",
+        "What was dropped instead of being taken in, by kind. decision growing: too little CPU, some decisions cannot be \
+         explained; unknown: an agent of a later version; hello: a faulty agent",
         series.queue_drops.clone(),
     );
 }
@@ -409,7 +410,7 @@ mod tests {
         metrics.consent_answered(ConsentAnswer::Admitted);
         metrics.consent_answered(ConsentAnswer::Refused);
         metrics.report_taken("load");
-        metrics.report_dropped("load");
+        metrics.report_dropped("decision");
         metrics.value_rejected("cpu_percent");
         let text = metrics.encode();
         let helps = text.lines().filter(|line| line.starts_with("# HELP")).count();

@@ -137,14 +137,6 @@ fn decision_prefix(stored: &Stored) -> String {
 
 fn restored(stored: Stored, ledger: Arc<Ledger>, now: BootTime) -> Farm {
     let mut farm = Farm::new(ledger, now);
-    for row in &stored.quarantined {
-        tracing::warn!(
-            table = row.table,
-            key = row.key,
-            why = row.why,
-            "a stored row cannot be read, it was moved aside"
-        );
-    }
     farm.restore(
         stored.pools.into_iter().map(|(name, record)| stored::pool_from_store(name, record)).collect(),
         stored.bindings,
@@ -240,12 +232,42 @@ async fn serve_grpc(
 const GRACEFUL: Duration = Duration::from_secs(5);
 
 async fn stop(farm_task: tokio::task::JoinHandle<()>, store: &StoreHandle, shutdown: &Shutdown) {
-    if let Err(error) = farm_task.await {
-        tracing::error!(%error, "the farm task did not end well");
+    let ending = async {
+        if let Err(error) = farm_task.await {
+            tracing::error!(%error, "the farm task did not end well");
+        }
+        if let Err(still_running) =
+            shutdown.finish(SHUTDOWN_DEADLINE - GRACEFUL - Duration::from_secs(1)).await
+        {
+            tracing::warn!(%still_running, "ending anyway");
+        }
+        store.close().await;
+    };
+    // A disk that hangs must not keep the process.
+    match tokio::time::timeout(SHUTDOWN_DEADLINE - GRACEFUL, ending).await {
+        Ok(()) => tracing::info!("coordinator stopped"),
+        Err(_elapsed) => tracing::error!("the store does not answer, ending without it"),
     }
-    if let Err(still_running) = shutdown.finish(SHUTDOWN_DEADLINE - GRACEFUL - Duration::from_secs(1)).await {
-        tracing::warn!(%still_running, "ending anyway");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::placing::testing::stuck_store;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_disk_that_hangs_does_not_keep_the_process() {
+        let (store, release) = stuck_store().await;
+        let writer = store.clone();
+        let write = tokio::spawn(async move { writer.write(Vec::new()).await });
+        let begun = tokio::time::Instant::now();
+        stop(write_ends(write), &store, &Shutdown::new()).await;
+        assert!(begun.elapsed() <= SHUTDOWN_DEADLINE - GRACEFUL, "{:?}", begun.elapsed());
+        drop(release);
     }
-    store.close().await;
-    tracing::info!("coordinator stopped");
+
+    /// A farm task that ends by storing something.
+    fn write_ends<T: Send + 'static>(write: tokio::task::JoinHandle<T>) -> tokio::task::JoinHandle<()> {
+        tokio::spawn(async move { drop(write.await) })
+    }
 }

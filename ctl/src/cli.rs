@@ -58,8 +58,8 @@ pub(crate) struct Globals {
         value_delimiter = ','
     )]
     pub(crate) coordinator: Option<Vec<String>>,
-    /// Settings of this client [default: /etc/usher/client.toml, if it is there]
-    #[arg(long, global = true, env = "USHER_CONFIG", hide_env_values = true, value_name = "FILE")]
+    /// Settings of this client [default: /etc/usher/client.toml, if it is there] [env: USHER_CONFIG]
+    #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// How long each coordinator may take to answer [default: 5s]
     #[arg(long, global = true, value_name = "TIME", value_parser = parse_timeout)]

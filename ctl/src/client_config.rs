@@ -3,6 +3,7 @@
 //! The file `/etc/usher/client.toml` names the coordinators, the gateway that this client acts as, how long it waits,
 //! and its certificate. Options and environment win over it.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use usher_runtime::tls::TlsSettings;
 use crate::failure::Failure;
 
 const DEFAULT_PATH: &str = "/etc/usher/client.toml";
+const CONFIG_ENV: &str = "USHER_CONFIG";
 
 /// The settings of a client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,14 +60,20 @@ impl ClientConfig {
         self.timeout.get()
     }
 
-    /// Reads the file that was named, which must exist, or the default one, which need not.
+    /// Reads the file that the flag names, else the one of the environment; it must exist. Else the default one, which
+    /// need not. `environment` looks a variable up; an empty one names no file.
     ///
     /// # Errors
     /// [`Failure::Usage`] with everything that is wrong with it.
-    pub(crate) fn load(named: Option<&Path>) -> Result<Self, Failure> {
-        let named = named.filter(|path| !path.as_os_str().is_empty()).map(PathBuf::from);
-        let named_by = Origin::Flag("--config or USHER_CONFIG".to_owned());
-        let loaded = Loader::new(DEFAULT_PATH).file(named, named_by).load::<Self>();
+    pub(crate) fn load(
+        flag: Option<&Path>,
+        environment: impl Fn(&str) -> Option<OsString>,
+    ) -> Result<Self, Failure> {
+        let variable = environment(CONFIG_ENV).filter(|path| !path.is_empty()).map(PathBuf::from);
+        let loaded = Loader::new(DEFAULT_PATH)
+            .file(variable, Origin::Environment(CONFIG_ENV.to_owned()))
+            .file(flag.map(PathBuf::from), Origin::Flag("--config".to_owned()))
+            .load::<Self>();
         loaded.map(|loaded| loaded.value).map_err(|errors| Failure::usage(errors.to_string()))
     }
 }
@@ -78,7 +86,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("client.toml");
         std::fs::write(&path, text).unwrap();
-        ClientConfig::load(Some(&path)).map_err(|failure| {
+        ClientConfig::load(Some(&path), |_| None).map_err(|failure| {
             assert_eq!(failure.exit_code(), 2);
             failure.for_people()
         })
@@ -110,8 +118,23 @@ mod tests {
 
     #[test]
     fn a_file_that_was_named_must_exist() {
-        let failure = ClientConfig::load(Some(Path::new("/nonexistent/client.toml"))).unwrap_err();
+        let named = Path::new("/nonexistent/client.toml");
+        let failure = ClientConfig::load(Some(named), |_| None).unwrap_err();
         assert!(failure.for_people().contains("/nonexistent/client.toml"));
         assert_eq!(failure.exit_code(), 2);
+    }
+
+    #[test]
+    fn the_environment_names_a_file_that_must_exist_unless_it_is_empty() {
+        let missing = ClientConfig::load(None, |_| Some("/nonexistent/x".into())).unwrap_err().for_people();
+        assert!(missing.contains("environment USHER_CONFIG"), "{missing}");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("client.toml");
+        std::fs::write(&path, "gateway = \"g\"").unwrap();
+        assert!(ClientConfig::load(Some(&path), |_| Some("/nonexistent/x".into())).is_ok());
+        let variable = path.clone().into_os_string();
+        let config = ClientConfig::load(None, |_| Some(variable.clone())).unwrap();
+        assert_eq!(config.gateway.as_deref(), Some("g"));
+        assert!(ClientConfig::load(Some(&path), |_| Some(OsString::new())).is_ok());
     }
 }

@@ -56,7 +56,7 @@ impl Coordinators {
     /// # Errors
     /// [`Failure::Usage`] if one of them is wrong.
     pub(crate) fn from_options(globals: &Globals) -> Result<Self, Failure> {
-        let config = ClientConfig::load(globals.config.as_deref())?;
+        let config = ClientConfig::load(globals.config.as_deref(), |name| std::env::var_os(name))?;
         let named = globals.coordinator.iter().flatten().filter(|address| !address.trim().is_empty());
         let named: Vec<String> = named.cloned().collect();
         let timeout = globals.timeout.unwrap_or_else(|| config.timeout());

@@ -47,8 +47,30 @@ pub(crate) fn verify(workspace: &Workspace) -> anyhow::Result<()> {
         let all_set = scratch.path().join(format!("{binary}-all-set.toml"));
         std::fs::write(&all_set, set_all(&text)).with_context(|| format!("writing {}", all_set.display()))?;
         check(&all_set)?;
+        all_shown(&bin_dir.join(binary), &all_set)?;
     }
     Ok(())
+}
+
+/// The examples promise to show every setting: none may be left at its default when all that they show are on.
+fn all_shown(binary: &Path, all_set: &Path) -> anyhow::Result<()> {
+    let mut command = Command::new(binary);
+    let output = command.arg("--config").arg(all_set).arg("--dump-config").output();
+    let output = output.with_context(|| format!("starting {}", binary.display()))?;
+    let dump = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() || dump.is_empty() {
+        bail!("{} --dump-config failed: {}", binary.display(), String::from_utf8_lossy(&output.stderr));
+    }
+    match left_at_default(&dump).as_slice() {
+        [] => Ok(()),
+        missing => bail!("the example of {} does not show: {}", binary.display(), missing.join(", ")),
+    }
+}
+
+/// The settings of a dump that no source gave.
+fn left_at_default(dump: &str) -> Vec<&str> {
+    let lines = dump.lines().filter(|line| line.ends_with("  # default"));
+    lines.map(|line| line.split(' ').next().unwrap_or(line)).collect()
 }
 
 fn unit_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
@@ -143,6 +165,13 @@ mod tests {
     fn settings_are_switched_on_and_prose_is_not() {
         let on = set_all("# The port.\n#port = 1\n#\n[log]\n");
         assert_eq!(on, "# The port.\nport = 1\n#\n[log]\n");
+    }
+
+    #[test]
+    fn a_setting_that_an_example_does_not_show_is_found() {
+        let dump =
+            "pool = \"a\"  # /x.toml:1\nroot = \"/\"  # default\n\n[log]\nformat = \"human\"  # default\n";
+        assert_eq!(left_at_default(dump), ["root", "format"]);
     }
 
     #[test]

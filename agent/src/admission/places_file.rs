@@ -35,7 +35,17 @@ pub enum PlacesError {
 #[serde(deny_unknown_fields)]
 struct Content {
     boot_id: String,
+    availability_latched: bool,
     book: BookRecord,
+}
+
+/// What a host keeps over a restart of its agent.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Kept {
+    /// Its places.
+    pub book: BookRecord,
+    /// Whether the availability index held it BUSY.
+    pub availability_latched: bool,
 }
 
 /// The file `places.json` of one host.
@@ -52,24 +62,26 @@ impl PlacesFile {
         Self { path: folder.join("places.json"), boot_id }
     }
 
-    /// The book that an earlier run in this boot kept; an empty one if there is none. Makes the folder. Blocks.
+    /// What an earlier run in this boot kept; nothing if there is none. Makes the folder. Blocks.
     ///
     /// # Errors
     /// When the file is there and cannot be read, or is broken and cannot be moved aside.
-    pub fn load(&self) -> Result<BookRecord, PlacesError> {
+    pub fn load(&self) -> Result<Kept, PlacesError> {
         if let Some(folder) = self.path.parent() {
             files::make_folder(folder).map_err(|source| self.io("make the folder of", source))?;
         }
         let bytes = match std::fs::read(&self.path) {
             Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BookRecord::default()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Kept::default()),
             Err(source) => return Err(self.io("read", source)),
         };
         match serde_json::from_slice::<Content>(&bytes) {
-            Ok(content) if content.boot_id == self.boot_id.as_str() => Ok(content.book),
+            Ok(content) if content.boot_id == self.boot_id.as_str() => {
+                Ok(Kept { book: content.book, availability_latched: content.availability_latched })
+            }
             Ok(_) => {
                 tracing::info!(path = %self.path.display(), "the book of places is of an earlier boot: void");
-                Ok(BookRecord::default())
+                Ok(Kept::default())
             }
             Err(error) => {
                 let aside = self.path.with_extension("json.broken");
@@ -78,17 +90,18 @@ impl PlacesFile {
                     path = %self.path.display(), aside = %aside.display(), %error,
                     "the book of places cannot be understood: moved aside, starting with an empty one"
                 );
-                Ok(BookRecord::default())
+                Ok(Kept::default())
             }
         }
     }
 
-    /// Keeps the book. Blocks.
+    /// Keeps the book and the latch. Blocks.
     ///
     /// # Errors
     /// When it cannot be written; the file of before is untouched then.
-    pub fn save(&self, book: BookRecord) -> Result<(), PlacesError> {
-        let content = Content { boot_id: self.boot_id.to_string(), book };
+    pub fn save(&self, kept: Kept) -> Result<(), PlacesError> {
+        let Kept { book, availability_latched } = kept;
+        let content = Content { boot_id: self.boot_id.to_string(), availability_latched, book };
         let mut json = serde_json::to_vec_pretty(&content)?;
         json.push(b'\n');
         files::replace(&self.path, &json, Outlives::Process).map_err(|source| self.io("write", source))
@@ -134,19 +147,25 @@ mod tests {
     #[test]
     fn the_book_is_kept_within_a_boot_and_void_after_it() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(file(folder.path(), "b1").load().unwrap().is_empty());
-        file(folder.path(), "b1").save(book().record()).unwrap();
-        assert_eq!(file(folder.path(), "b1").load().unwrap(), book().record());
-        assert!(file(folder.path(), "b2").load().unwrap().is_empty());
+        let kept = Kept { book: book().record(), availability_latched: true };
+        assert_eq!(file(folder.path(), "b1").load().unwrap(), Kept::default());
+        file(folder.path(), "b1").save(kept.clone()).unwrap();
+        assert_eq!(file(folder.path(), "b1").load().unwrap(), kept);
+        assert_eq!(file(folder.path(), "b2").load().unwrap(), Kept::default());
     }
 
     #[test]
     fn a_broken_book_is_moved_aside_and_one_that_cannot_be_read_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("places.json");
-        for broken in ["", "{", "[]", "{\"boot_id\":\"b1\",\"book\":{\"places\":[7],\"ended\":[]}}"] {
+        for broken in [
+            "",
+            "{",
+            "[]",
+            "{\"boot_id\":\"b1\",\"availability_latched\":false,\"book\":{\"places\":[7],\"ended\":[]}}",
+        ] {
             std::fs::write(&path, broken).unwrap();
-            assert!(file(folder.path(), "b1").load().unwrap().is_empty());
+            assert_eq!(file(folder.path(), "b1").load().unwrap(), Kept::default());
             assert_eq!(std::fs::read_to_string(folder.path().join("places.json.broken")).unwrap(), broken);
             assert!(!path.exists());
         }

@@ -56,6 +56,8 @@ pub struct HostCore {
     tracker: AvailabilityTracker,
     availability: Availability,
     latched: bool,
+    /// The latch is that of an earlier run: no period has ended since, so nothing is known that could move it.
+    latch_is_kept: bool,
     told: BTreeMap<usize, VersionedPolicy>,
     measured: Option<Measurement>,
     sessions: Vec<Session>,
@@ -72,6 +74,7 @@ impl HostCore {
             tracker: AvailabilityTracker::default(),
             availability: Availability::NO_DATA,
             latched: false,
+            latch_is_kept: false,
             told: BTreeMap::new(),
             measured: None,
             sessions: Vec::new(),
@@ -80,6 +83,11 @@ impl HostCore {
         };
         core.latch();
         core
+    }
+
+    /// Takes over the latch of an earlier run, until the first period ends.
+    pub fn restore_latch(&mut self, latched: bool) {
+        (self.latched, self.latch_is_kept) = (latched, latched);
     }
 
     /// The pool that the host serves.
@@ -211,6 +219,7 @@ impl HostCore {
 
     /// Ends a period: baselines learn from it, and the latch is judged anew.
     pub fn end_period(&mut self, now: BootTime) -> Latency {
+        self.latch_is_kept = false;
         self.operations.end_period(now);
         self.assess(now);
         self.latency(now)
@@ -240,6 +249,11 @@ impl HostCore {
         let policy = self.policy();
         let own = self.settings.overrides.threshold;
         let threshold = own.map_or(policy.threshold_percent, |percent| percent.get());
+        let is_off = threshold <= 0.0 && (own.is_some() || self.in_force().is_some());
+        if self.latch_is_kept && !is_off {
+            return;
+        }
+        self.latch_is_kept = false;
         self.latched =
             holds_busy(self.availability.index, threshold, policy.exit_margin_percent, self.latched);
     }

@@ -65,6 +65,25 @@ fn a_host_says_nothing_before_it_is_measured() {
 }
 
 #[test]
+fn the_latch_of_an_earlier_run_holds_until_a_period_or_the_settings_say_otherwise() {
+    let restored = || {
+        let mut core = core();
+        core.restore_latch(true);
+        core.measure(Measurement::default(), Occupancy::Unknown, at(0));
+        core
+    };
+    let mut core = restored();
+    assert!(core.load(at(0), 0).unwrap().availability_latched, "no settings told yet");
+    core.settings_told(0, told(1, |policy| policy.threshold_percent = 50.0), at(1));
+    assert!(core.is_latched(), "an empty window of a new run says nothing");
+    core.end_period(at(15));
+    assert!(!core.is_latched());
+    let mut core = restored();
+    core.settings_told(0, told(1, |policy| policy.threshold_percent = 0.0), at(1));
+    assert!(!core.is_latched(), "the threshold is off");
+}
+
+#[test]
 fn every_report_carries_the_whole_state() {
     let mut core = core();
     let values = Measurement { processes: Some(70), ..Measurement::default() };

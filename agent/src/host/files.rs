@@ -3,7 +3,7 @@
 //! A new file beside it, then a rename. What must also survive a loss of power is flushed first; what lies below
 //! `/run` is gone with the power anyway and saves the wait.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -60,6 +60,36 @@ pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
     })
 }
 
+/// Says that this process alone uses a folder, for as long as it lives: the kernel takes the mark away with the
+/// process, however that ends.
+#[derive(Debug)]
+pub(crate) struct FolderLock(#[expect(dead_code, reason = "held open, never read")] fs::File);
+
+impl FolderLock {
+    /// Marks `folder`, which is made if it is not there, by the file `name` in it. Blocks.
+    ///
+    /// # Errors
+    /// When another process has marked it, or the file cannot be made.
+    pub(crate) fn take(folder: &Path, name: &str) -> io::Result<Self> {
+        make_folder(folder)?;
+        let path = folder.join(name);
+        let file =
+            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(
+                |error| io::Error::new(error.kind(), format!("cannot open {}: {error}", path.display())),
+            )?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self(file)),
+            Err(TryLockError::WouldBlock) => {
+                let message = format!("another agent uses the folder {}", folder.display());
+                Err(io::Error::new(io::ErrorKind::ResourceBusy, message))
+            }
+            Err(TryLockError::Error(error)) => {
+                Err(io::Error::new(error.kind(), format!("cannot lock {}: {error}", path.display())))
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,6 +103,17 @@ mod tests {
             assert_eq!(fs::read_to_string(&path).unwrap(), content);
         }
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_folder_in_use_is_refused_until_it_is_let_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("deep");
+        let lock = FolderLock::take(&folder, "x.lock").unwrap();
+        let error = FolderLock::take(&folder, "x.lock").unwrap_err().to_string();
+        assert!(error.contains("another agent") && error.contains("deep"), "{error}");
+        drop(lock);
+        FolderLock::take(&folder, "x.lock").unwrap();
     }
 
     #[test]

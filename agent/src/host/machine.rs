@@ -57,6 +57,12 @@ pub struct Measuring {
     pub events: mpsc::Sender<SourceEvent>,
 }
 
+/// A look costs a call of logind for each session: on a host of thousands it takes long, and then it comes rarely, so
+/// that looking never takes more than a twentieth of the time.
+fn rest_after_look(took: Duration) -> Duration {
+    SESSIONS_EVERY.max(took.saturating_mul(20))
+}
+
 impl Measuring {
     /// Runs until `stop`.
     pub async fn run(mut self, stop: CancellationToken) {
@@ -74,11 +80,14 @@ impl Measuring {
                 () = self.refresh.notified() => measured_at.elapsed() > STALE_AFTER,
                 _ = looks.tick(), if looks_between => false,
             };
+            let started = Instant::now();
             let event = if whole {
-                measured_at = Instant::now();
+                measured_at = started;
                 Some(self.measure().await)
             } else {
-                self.look().await
+                let event = self.look().await;
+                looks.reset_after(rest_after_look(started.elapsed()));
+                event
             };
             if let Some(event) = event
                 && self.events.send(event).await.is_err()
@@ -222,22 +231,23 @@ impl InventoryLooks {
         }
     }
 
-    fn found(&self, scan: inventory::Scan) {
+    fn found(&self, mut scan: inventory::Scan) {
         let line = |lines: &[String]| match lines {
             [] => None,
             [only] => Some(only.clone()),
             [first, rest @ ..] => Some(format!("{first} (and {} more)", rest.len())),
         };
-        let (error, warning) = (line(&scan.errors), line(&scan.warnings));
-        let replicas: Vec<Replica> = scan
-            .replicas
-            .into_iter()
-            .filter_map(|found| {
+        let mut replicas = Vec::with_capacity(scan.replicas.len());
+        for found in scan.replicas {
+            match ResourceId::new(&found.resource_id) {
+                Ok(resource_id) => {
+                    replicas.push(Replica { resource_id, path: found.path, title: found.title })
+                }
                 // What cannot be an id, such as a path with a line feed, cannot be asked for either.
-                let resource_id = ResourceId::new(&found.resource_id).ok()?;
-                Some(Replica { resource_id, path: found.path, title: found.title })
-            })
-            .collect();
+                Err(error) => scan.errors.push(error.to_string()),
+            }
+        }
+        let (error, warning) = (line(&scan.errors), line(&scan.warnings));
         let before = self.list.borrow().clone();
         if before.as_ref().is_none_or(|before| before.items != replicas) {
             if before.is_some() || !replicas.is_empty() {

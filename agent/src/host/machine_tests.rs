@@ -95,3 +95,20 @@ async fn resources_are_listed_anew_only_when_they_change() {
     stop.cancel();
     task.await.unwrap();
 }
+
+#[test]
+fn a_resource_that_cannot_be_named_is_told_and_not_listed() {
+    let (list, listed) = watch::channel(None);
+    let (state, fares) = watch::channel(None);
+    let config = InventoryConfig {
+        replicas: vec![ReplicaEntry { resource: "a".into(), path: None, title: None }],
+        ..InventoryConfig::default()
+    };
+    let looks = InventoryLooks { config, root: "/".into(), list, state, clock: Arc::new(SystemClock) };
+    let found = |id: &str| inventory::ReplicaFound { resource_id: id.into(), path: None, title: None };
+    let replicas = vec![found("a\nb"), found("a")];
+    looks.found(inventory::Scan { replicas, ..inventory::Scan::default() });
+    assert_eq!(listed.borrow().as_ref().unwrap().items.len(), 1);
+    let error = fares.borrow().as_ref().unwrap().error.clone().unwrap();
+    assert!(error.contains("resource"), "{error}");
+}

@@ -95,10 +95,11 @@ pub fn open(
     let hello = hello(identity::load_or_make(&setup.state_folder)?);
     let places = PlacesFile::new(&setup.runtime_folder, setup.boot_id);
     let kept = places.load()?;
-    if !kept.is_empty() {
-        tracing::info!(places = kept.len(), "the places of before the restart are kept");
+    if !kept.book.is_empty() {
+        tracing::info!(places = kept.book.len(), "the places of before the restart are kept");
     }
-    let mut core = HostCore::new(core, kept);
+    let mut core = HostCore::new(core, kept.book);
+    core.restore_latch(kept.availability_latched);
     let baselines = match setup.baselines {
         BaselineSource::Kept => {
             let owner =

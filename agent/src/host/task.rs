@@ -22,7 +22,7 @@ use super::core::HostCore;
 use super::handle::{Answer, HostCommand, PlaceNews};
 use super::listing::{Listing, listed_sessions, same_sessions};
 use super::measurement::SourceEvent;
-use crate::admission::PlacesFile;
+use crate::admission::{Kept, PlacesFile};
 
 /// Shortest time between two reports that are not measurements: a burst of logins is told in few messages, and still
 /// faster than anybody logs in.
@@ -150,9 +150,11 @@ impl HostTask {
     async fn take_commands(&mut self, batch: &mut Vec<HostCommand>) {
         let mut answers = Vec::new();
         let mut changed = false;
+        let was_latched = self.core.is_latched();
         for command in batch.drain(..) {
             changed |= self.decide(command, &mut answers);
         }
+        changed |= was_latched != self.core.is_latched();
         if changed {
             self.dirty = true;
             if !self.keep_book().await {
@@ -303,7 +305,10 @@ impl HostTask {
         let was_latched = self.core.is_latched();
         let latency = self.core.end_period(now);
         self.outputs.latency.send_replace(Some(Arc::new(latency)));
-        self.dirty |= was_latched != self.core.is_latched();
+        if was_latched != self.core.is_latched() {
+            self.dirty = true;
+            self.keep_book().await;
+        }
         if let Some(baselines) = &mut self.baselines {
             baselines.save(self.core.operations(), now, wall).await;
         }
@@ -316,10 +321,11 @@ impl HostTask {
         }
     }
 
-    /// Whether the book is on disk as it is now.
+    /// Whether book and latch are on disk as they are now.
     async fn keep_book(&self) -> bool {
-        let (file, book) = (self.places.clone(), self.core.record());
-        let kept = tokio::task::spawn_blocking(move || file.save(book)).await;
+        let file = self.places.clone();
+        let kept = Kept { book: self.core.record(), availability_latched: self.core.is_latched() };
+        let kept = tokio::task::spawn_blocking(move || file.save(kept)).await;
         match kept {
             Ok(Ok(())) => true,
             Ok(Err(error)) => {

@@ -7,7 +7,6 @@
 //! What is listed is what users are sent here for, so a replica that cannot be seen is not listed: neither one whose
 //! file is missing, nor those of a folder that cannot be read. Each is reported, and the others go on.
 
-mod page;
 mod walk;
 
 use std::collections::BTreeMap;
@@ -15,8 +14,6 @@ use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-
-pub use page::{DEFAULT_PAGE_BYTES, pages};
 
 use walk::{MAX_FOUND, Pattern};
 

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use usher_runtime::clock::Clock;
-use usher_types::{BootId, Endpoint, Hello, HostId, HostName, OperationName, PoolName, Replica, ResourceId};
+use usher_types::{
+    BootId, Endpoint, Hello, HostId, HostName, IdError, OperationName, PoolName, Replica, ResourceId, Zone,
+};
 
 use super::machine::incarnation_ms;
 use super::{AgentError, Tasks, place_news};
@@ -38,7 +40,7 @@ pub(super) fn start(
             refreshable: false,
         };
         let core = core_settings(config, &**clock)?;
-        let hello = hello(config, options, index, boot, &core, &name);
+        let hello = hello(config, options, index, boot, &core, &name)?;
         let opened = open(setup, core, clock.clone(), hello)
             .map_err(|source| AgentError::Open { name: name.to_string(), source })?;
         let OpenHost { task, handle, events, inventory, .. } = opened;
@@ -87,14 +89,15 @@ fn hello(
     boot: &BootId,
     core: &CoreSettings,
     name: &HostName,
-) -> impl FnOnce(HostId) -> Hello + use<> {
+) -> Result<impl FnOnce(HostId) -> Hello + use<>, IdError> {
+    let zone = config.zone.as_ref().map(Zone::new).transpose()?;
     let mut labels = config.labels.clone();
     labels.insert("virtual".into(), "true".into());
     let (pool, incarnation_ms) = (core.pool.clone(), core.incarnation_ms);
     let endpoint = Endpoint { kind: "ssh".into(), address: "127.0.0.1".into(), port: options.port(index) };
     let (boot_id, host_name) = (boot.clone(), name.clone());
     let (report_interval, latency_period) = (config.report_interval.get(), config.latency.period.get());
-    move |host_id| Hello {
+    Ok(move |host_id| Hello {
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
         host_id,
         boot_id,
@@ -104,14 +107,14 @@ fn hello(
         endpoints: vec![endpoint],
         labels,
         pool,
-        zone: None,
+        zone,
         cores: Some(CORES),
         memory_bytes: Some(MEMORY_BYTES),
         cpu_model: Some("model".into()),
         report_interval,
         latency_period,
         is_virtual: true,
-    }
+    })
 }
 
 fn replica(resource: &str) -> Result<Replica, AgentError> {

@@ -9,7 +9,9 @@ use usher_proto::{InventoryPage, SessionsPage};
 use usher_types::{BootTime, Replica, Session};
 
 use crate::host::Listing;
-use crate::inventory::DEFAULT_PAGE_BYTES;
+
+/// Bound of one page's entries: below 1 MiB with room for the fields around them.
+const PAGE_BYTES: usize = 900 * 1024;
 
 /// Tags, lengths and numbers around the texts of one entry on the wire.
 const OVERHEAD_BYTES: usize = 48;
@@ -83,13 +85,13 @@ impl<T: Entry + Clone> Pages<T> {
 }
 
 pub(super) fn inventory_page(pages: &mut Pages<Replica>) -> InventoryPage {
-    let Page { generation, page, last, items, .. } = pages.next_page(DEFAULT_PAGE_BYTES);
+    let Page { generation, page, last, items, .. } = pages.next_page(PAGE_BYTES);
     InventoryPage { generation, page, last, replicas: items }
 }
 
 /// The ages are those of `now`, not of the moment in which the list was made.
 pub(super) fn sessions_page(pages: &mut Pages<Session>, now: BootTime) -> SessionsPage {
-    let Page { generation, page, last, taken_at, unlisted, mut items } = pages.next_page(DEFAULT_PAGE_BYTES);
+    let Page { generation, page, last, taken_at, unlisted, mut items } = pages.next_page(PAGE_BYTES);
     for session in &mut items {
         session.age = session.age.map(|age| age + now.since(taken_at));
     }

@@ -1,6 +1,6 @@
-//! How long ago was the host booted, and which boot is this?
+//! How long ago was the host booted?
 //!
-//! Both come from the kernel: a wall clock can be set, the boot-time clock cannot and it runs on during suspend.
+//! The kernel says: a wall clock can be set, the boot-time clock cannot and it runs on during suspend.
 
 use std::path::Path;
 use std::time::Duration;
@@ -27,20 +27,6 @@ pub fn parse(text: &str) -> Result<Duration, SampleError> {
 /// As [`parse`], and when the file cannot be read.
 pub fn read(root: &Path) -> Result<Duration, SampleError> {
     parse(&read_text(root, "proc/uptime")?)
-}
-
-/// The id that the kernel gave to this boot: a UUID in text, new after every boot.
-///
-/// # Errors
-/// When the file cannot be read or does not hold one word.
-pub fn read_boot_id(root: &Path) -> Result<String, SampleError> {
-    const BOOT_ID: &str = "proc/sys/kernel/random/boot_id";
-    let text = read_text(root, BOOT_ID)?;
-    let id = text.trim();
-    if id.is_empty() || id.len() > 128 || id.chars().any(|c| !c.is_ascii_graphic()) {
-        return Err(SampleError::malformed("boot_id", "is not one word"));
-    }
-    Ok(id.to_owned())
 }
 
 /// This machine's boot-time clock: time since boot, suspend included.
@@ -77,6 +63,5 @@ mod tests {
         let clock = boot_clock();
         assert!(clock.abs_diff(file) < Duration::from_secs(5), "{file:?} {clock:?}");
         assert!(monotonic_clock() <= boot_clock());
-        assert!(!read_boot_id(Path::new("/")).expect("readable").is_empty());
     }
 }

@@ -1,4 +1,7 @@
 //! `AdminService`: what operators change. Everything is on disk before it is in force.
+//!
+//! A change that has begun goes on to its end in a task of its own, even if its caller goes away or runs out of time:
+//! half of it would be on disk and not in force until the next start, or hold up all later changes.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -21,6 +24,7 @@ use crate::{farm_command::FarmCommand, placing::unknown_pool, shared::Shared, st
 const MAX_REASON_BYTES: usize = 1024;
 
 /// The service.
+#[derive(Clone)]
 pub(crate) struct Admin {
     pub shared: Arc<Shared>,
     pub store: StoreHandle,
@@ -49,40 +53,70 @@ impl Admin {
 
     /// Stores settings and puts them in force; if they cannot be stored, the old ones stay.
     async fn commit(&self, record: PoolRecord) -> Result<(), Status> {
-        let name = record.name.clone();
-        let abandon = Abandon { shared: &self.shared, name: Some(name.clone()) };
-        let stored = self.store.put_pool(name, stored::pool_to_store(&record)).await;
+        let stored = self.store.put_pool(record.name.clone(), stored::pool_to_store(&record)).await;
         if let Err(error) = stored {
             tracing::error!(%error, pool = %record.name, "cannot store the settings of a pool");
+            self.shared.farm.send(FarmCommand::AbandonPool(record.name)).await.map_err(unavailable)?;
             return Err(Status::unavailable(format!(
                 "the settings were not stored and are not in force: {error}"
             )));
         }
-        abandon.keep();
         self.ask(|answer| FarmCommand::CommitPool { record: Box::new(record), answer }).await
     }
-}
 
-/// Frees a pool for the next change, unless this one is put in force.
-struct Abandon<'a> {
-    shared: &'a Arc<Shared>,
-    name: Option<PoolName>,
-}
-
-impl Abandon<'_> {
-    fn keep(mut self) {
-        self.name = None;
-    }
-}
-
-impl Drop for Abandon<'_> {
-    fn drop(&mut self) {
-        if let Some(name) = self.name.take() {
-            let farm = self.shared.farm.clone();
-            // The queue may be full at this moment, and a drop cannot wait.
-            tokio::spawn(async move { farm.send(FarmCommand::AbandonPool(name)).await });
+    /// Changes a pool's settings, or only says what would change. The settings, and the names of those that differ.
+    async fn apply(
+        self,
+        name: PoolName,
+        expected: Option<u64>,
+        change: PolicyChange,
+        author: String,
+        dry_run: bool,
+    ) -> Result<(PoolRecord, Vec<String>), Status> {
+        let change = Box::new(change);
+        let prepare =
+            |answer| FarmCommand::PreparePool { name: name.clone(), expected, change, dry_run, answer };
+        let (mut record, before) = self.ask(prepare).await?.map_err(|why| refused(&name, why))?;
+        let before = before.unwrap_or_else(|| PoolRecord::default_of(name.clone()));
+        let changed = changed(&before, &record);
+        record.author = author;
+        record.applied_unix_ms = Some(self.shared.clock.wall_unix_ms());
+        if !dry_run {
+            self.commit(record.clone()).await?;
+            tracing::info!(pool = %name, version = record.version, author = record.author, ?changed, "settings of a pool applied");
         }
+        Ok((record, changed))
     }
+
+    /// Drains a host. Absent: there is none of this id.
+    async fn drain(self, host_id: HostId, drain: Drain) -> Result<Option<()>, Status> {
+        let mark =
+            self.ask(|answer| FarmCommand::DrainMark { host_id: host_id.clone(), drain, answer }).await?;
+        let Some(mark) = mark else { return Ok(None) };
+        let record = stored::drain_to_store(&mark, self.shared.clock.wall_unix_ms());
+        self.store.put_drain(host_id.clone(), record).await.map_err(not_stored)?;
+        let set =
+            |answer| FarmCommand::SetDrain { host_id: host_id.clone(), mark: Some(mark.clone()), answer };
+        self.ask(set).await?;
+        tracing::info!(%host_id, author = mark.drain.author, reason = mark.drain.reason, "host drained");
+        Ok(Some(()))
+    }
+
+    /// Ends a host's drain. Whether it was drained.
+    async fn undrain(self, host_id: HostId, author: String) -> Result<bool, Status> {
+        self.store.delete_drain(host_id.clone()).await.map_err(not_stored)?;
+        let undrain = |answer| FarmCommand::SetDrain { host_id: host_id.clone(), mark: None, answer };
+        let was_drained = self.ask(undrain).await?;
+        tracing::info!(%host_id, author, was_drained, "host undrained");
+        Ok(was_drained)
+    }
+}
+
+/// Does all of `change`, though its caller may go away meanwhile.
+async fn to_its_end<T: Send + 'static>(
+    change: impl Future<Output = Result<T, Status>> + Send + 'static,
+) -> Result<T, Status> {
+    tokio::spawn(change).await.map_err(|_| Status::internal("the change failed half way"))?
 }
 
 fn pool_info(record: &PoolRecord, hosts: usize) -> v1::PoolInfo {
@@ -157,22 +191,8 @@ impl AdminService for Admin {
         let name = id::<PoolName>("pool", &msg.pool).map_err(invalid)?;
         let change = read::policy_change(msg.policy.unwrap_or_default())
             .map_err(|faults| error::invalid_fields(&faults))?;
-        let prepare = |answer| FarmCommand::PreparePool {
-            name: name.clone(),
-            expected: msg.expected_version,
-            change: Box::new(change),
-            dry_run: msg.dry_run,
-            answer,
-        };
-        let (mut record, before) = self.ask(prepare).await?.map_err(|why| refused(&name, why))?;
-        let before = before.unwrap_or_else(|| PoolRecord::default_of(name.clone()));
-        let changed = changed(&before, &record);
-        record.author = author;
-        record.applied_unix_ms = Some(self.shared.clock.wall_unix_ms());
-        if !msg.dry_run {
-            self.commit(record.clone()).await?;
-            tracing::info!(pool = %name, version = record.version, author = record.author, ?changed, "settings of a pool applied");
-        }
+        let apply = self.clone().apply(name.clone(), msg.expected_version, change, author, msg.dry_run);
+        let (record, changed) = to_its_end(apply).await?;
         let snapshot = self.shared.snapshot.load();
         let hosts = snapshot.pools.get(&name).map_or(0, |pool| pool.hosts.len());
         Ok(Response::new(v1::ApplyPoolResponse { pool: Some(pool_info(&record, hosts)), changed }))
@@ -192,19 +212,8 @@ impl AdminService for Admin {
             author,
             no_reconnect: msg.no_reconnect,
         };
-        let mark = self
-            .ask(|answer| FarmCommand::DrainMark { host_id: host_id.clone(), drain, answer })
-            .await?
-            .ok_or_else(|| not_one_host(&msg.host, &[]))?;
-        let record = stored::drain_to_store(&mark, self.shared.clock.wall_unix_ms());
-        self.store.put_drain(host_id.clone(), record).await.map_err(not_stored)?;
-        self.ask(|answer| FarmCommand::SetDrain {
-            host_id: host_id.clone(),
-            mark: Some(mark.clone()),
-            answer,
-        })
-        .await?;
-        tracing::info!(%host_id, author = mark.drain.author, reason = mark.drain.reason, "host drained");
+        let drained = to_its_end(self.clone().drain(host_id.clone(), drain)).await?;
+        drained.ok_or_else(|| not_one_host(&msg.host, &[]))?;
         Ok(Response::new(v1::DrainHostResponse { host_id: host_id.to_string(), host_name, users }))
     }
 
@@ -215,10 +224,7 @@ impl AdminService for Admin {
         let author = caller(&request)?.name;
         let msg = request.into_inner();
         let (host_id, host_name, _) = self.find_host(&msg.host)?;
-        self.store.delete_drain(host_id.clone()).await.map_err(not_stored)?;
-        let was_drained =
-            self.ask(|answer| FarmCommand::SetDrain { host_id: host_id.clone(), mark: None, answer }).await?;
-        tracing::info!(%host_id, author, was_drained, "host undrained");
+        let was_drained = to_its_end(self.clone().undrain(host_id.clone(), author)).await?;
         Ok(Response::new(v1::UndrainHostResponse { host_id: host_id.to_string(), host_name, was_drained }))
     }
 }
@@ -226,4 +232,60 @@ impl AdminService for Admin {
 fn not_stored(error: crate::store::StoreError) -> Status {
     tracing::error!(%error, "cannot store a drain");
     Status::unavailable(format!("the change was not stored and is not in force: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures::poll;
+    use tokio_util::sync::CancellationToken;
+    use usher_proto::v1::Policy;
+    use usher_runtime::identity::PeerIdentity;
+
+    use super::*;
+    use crate::{farm_task, placing::testing};
+
+    fn apply(dry_run: bool) -> Request<v1::ApplyPoolRequest> {
+        let policy = Some(Policy { range: Some(7.0), ..Policy::default() });
+        let msg = v1::ApplyPoolRequest { pool: "desk".to_owned(), expected_version: None, policy, dry_run };
+        let mut request = Request::new(msg);
+        request.extensions_mut().insert(PeerIdentity::loopback(Some("ann")).unwrap());
+        request
+    }
+
+    #[tokio::test]
+    async fn a_change_whose_caller_goes_away_is_in_force_once_it_is_stored() {
+        let (mut farm, ledger) = testing::farm(&PolicyChange::default(), &[]);
+        let (shared, commands) = testing::shared(&mut farm, ledger);
+        let (store, release) = testing::stuck_store().await;
+        let stop = CancellationToken::new();
+        let farm_task =
+            tokio::spawn(farm_task::run(farm, shared.clone(), store.clone(), commands, stop.clone()));
+        let admin = Admin { shared, store };
+        let version = || async {
+            let request = v1::GetPoolRequest { pool: "desk".to_owned() };
+            admin.get_pool(Request::new(request)).await.unwrap().into_inner().pool.unwrap().version
+        };
+        let mut call = Box::pin(admin.apply_pool(apply(false)));
+        assert!(poll!(&mut call).is_pending());
+        let story = async {
+            while admin.apply_pool(apply(true)).await.map_err(|refused| refused.code()).err()
+                != Some(Code::Aborted)
+            {
+                tokio::task::yield_now().await;
+            }
+            drop(call);
+            assert_eq!(version().await, 1, "not stored, not in force");
+            drop(release);
+            while version().await != 2 {
+                tokio::task::yield_now().await;
+            }
+            let next = admin.apply_pool(apply(false)).await.unwrap().into_inner();
+            assert_eq!(next.pool.unwrap().version, 3, "and the pool can be changed again");
+        };
+        tokio::time::timeout(Duration::from_secs(20), story).await.unwrap();
+        stop.cancel();
+        farm_task.await.unwrap();
+    }
 }

@@ -110,7 +110,6 @@ impl Drop for Registered<'_> {
     fn drop(&mut self) {
         if let Some(hello) = self.hello.take() {
             let (host_id, stream_epoch) = (hello.host_id.clone(), hello.stream_epoch);
-            self.shared.links.close(&host_id, stream_epoch);
             let farm = self.shared.farm.clone();
             let detach = FarmCommand::Detach { host_id, stream_epoch, goodbye: None };
             // The queue may be full at this moment, and a drop cannot wait.
@@ -216,9 +215,9 @@ fn refused(why: &AttachRefused) -> Status {
     let (code, reason) = match why {
         AttachRefused::InUse { .. } => (Code::AlreadyExists, reason::HOST_ID_IN_USE),
         AttachRefused::OlderStream(_) => (Code::Aborted, reason::HOST_ID_IN_USE),
-        AttachRefused::OtherHost { .. } | AttachRefused::OtherName { .. } => {
-            (Code::PermissionDenied, reason::IDENTITY_MISMATCH)
-        }
+        AttachRefused::OtherHost { .. }
+        | AttachRefused::OtherCertificate { .. }
+        | AttachRefused::OtherName { .. } => (Code::PermissionDenied, reason::IDENTITY_MISMATCH),
     };
     error::status(code, reason, why.to_string(), Default::default(), None)
 }
@@ -279,7 +278,7 @@ impl HostStream {
         let _open = self.shared.metrics.stream_opened();
         tracing::info!(host_id = %self.host_id, stream_epoch = self.link.stream_epoch, "host attached");
         let goodbye = self.serve(incoming, shutdown).await;
-        self.shared.links.close(&self.host_id, self.link.stream_epoch);
+        self.shared.links.close(&self.host_id, &self.link);
         self.link.finish();
         let stream_epoch = self.link.stream_epoch;
         let detach = FarmCommand::Detach { host_id: self.host_id.clone(), stream_epoch, goodbye };

@@ -243,11 +243,49 @@ impl DirectoryService for Directory {
                     title: replica.title.clone(),
                     host_state: v1::HostState::from(state).into(),
                 }));
+                // A farm may hold millions of them, of which the first ten thousand are answered.
+                if replicas.len() > 4 * MAX_REPLICAS {
+                    keep_first(&mut replicas, MAX_REPLICAS + 1);
+                }
             }
         }
-        replicas.sort_by(|a, b| (&a.resource_id, &a.host_name).cmp(&(&b.resource_id, &b.host_name)));
+        keep_first(&mut replicas, MAX_REPLICAS + 1);
         let truncated = replicas.len() > MAX_REPLICAS;
         replicas.truncate(MAX_REPLICAS);
         Ok(Response::new(v1::ListReplicasResponse { replicas, truncated }))
+    }
+}
+
+/// Puts them in order and drops all but the first `count`.
+fn keep_first(replicas: &mut Vec<v1::ReplicaInfo>, count: usize) {
+    replicas.sort_by(|a, b| (&a.resource_id, &a.host_name).cmp(&(&b.resource_id, &b.host_name)));
+    replicas.truncate(count);
+}
+
+#[cfg(test)]
+mod tests {
+    use usher_types::{PolicyChange, Replica};
+
+    use super::*;
+    use crate::placing::testing;
+
+    #[tokio::test]
+    async fn of_more_replicas_than_fit_the_first_are_answered_in_order() {
+        let (mut farm, ledger) = testing::farm(&PolicyChange::default(), &[("b", 1), ("a", 1), ("c", 1)]);
+        for host in ["a", "b", "c"] {
+            let replica = |n: usize| Replica {
+                resource_id: ResourceId::new(format!("r{n:06}")).unwrap(),
+                path: None,
+                title: None,
+            };
+            farm.observe_replicas(&HostId::new(host).unwrap(), (0..30_000).rev().map(replica).collect());
+        }
+        let (shared, _commands) = testing::shared(&mut farm, ledger);
+        let all = v1::ListReplicasRequest::default();
+        let answer = Directory(shared).list_replicas(Request::new(all)).await.unwrap().into_inner();
+        assert!(answer.truncated);
+        let expected = (0..MAX_REPLICAS).map(|n| (format!("r{:06}", n / 3), ["a", "b", "c"][n % 3]));
+        let found = answer.replicas.iter().map(|r| (r.resource_id.clone(), r.host_name.as_str()));
+        assert!(found.eq(expected));
     }
 }

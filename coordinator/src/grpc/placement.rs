@@ -12,9 +12,7 @@ use usher_proto::{
     v1::{self, placement_service_server::PlacementService},
     write,
 };
-use usher_types::{
-    DecisionId, FieldFault, GatewayId, HostState, PoolName, RequestId, ResourceId, Token, Zone,
-};
+use usher_types::{DecisionId, FieldFault, GatewayId, Outcome, PoolName, RequestId, ResourceId, Token, Zone};
 
 use super::{deadline, gateway, invalid};
 use crate::{
@@ -97,24 +95,38 @@ fn place_request(gateway: GatewayId, msg: v1::PlaceRequest) -> Result<PlacementR
     fields.done(request)
 }
 
+fn failover_cause(number: i32) -> Result<decision::FailoverCause, FieldFault> {
+    match v1::FailoverCause::try_from(number) {
+        Ok(v1::FailoverCause::Busy) => Ok(decision::FailoverCause::Busy),
+        Ok(v1::FailoverCause::Unreachable) => Ok(decision::FailoverCause::Unreachable),
+        Ok(v1::FailoverCause::Refused) => Ok(decision::FailoverCause::Refused),
+        Ok(v1::FailoverCause::Auth) => Ok(decision::FailoverCause::Auth),
+        Ok(v1::FailoverCause::Other) => Ok(decision::FailoverCause::Other),
+        Ok(v1::FailoverCause::Unspecified) | Err(_) => {
+            Err(FieldFault::new("cause", number, "BUSY, UNREACHABLE, REFUSED, AUTH or OTHER"))
+        }
+    }
+}
+
+fn outcome_request(gateway: GatewayId, msg: &v1::ReportOutcomeRequest) -> Result<(Token, Outcome), Status> {
+    let mut fields = Fields { faults: Vec::new() };
+    let request_id = fields.take(id::<RequestId>("request_id", &msg.request_id));
+    let outcome = fields.take(enums::outcome("outcome", msg.outcome));
+    // Nothing follows from it yet, but a number that means nothing is a mistake of the caller's.
+    if let Some(cause) = msg.cause.filter(|cause| *cause != v1::FailoverCause::Unspecified as i32) {
+        fields.take(failover_cause(cause));
+    }
+    let (request_id, outcome) = fields.done(request_id.zip(outcome))?;
+    Ok((Token { gateway, request_id }, outcome))
+}
+
 fn failover_request(gateway: GatewayId, msg: v1::FailoverRequest) -> Result<PlacementRequest, Status> {
     let mut fields = Fields { faults: Vec::new() };
     let from_host = fields.host("from_host", Some(msg.from_host));
     let tried = fields.hosts("tried", msg.tried);
     let failed_request =
         msg.failed_request_id.map(|text| fields.take(id::<RequestId>("failed_request_id", &text)));
-    let cause = match v1::FailoverCause::try_from(msg.cause) {
-        Ok(v1::FailoverCause::Busy) => Some(decision::FailoverCause::Busy),
-        Ok(v1::FailoverCause::Unreachable) => Some(decision::FailoverCause::Unreachable),
-        Ok(v1::FailoverCause::Refused) => Some(decision::FailoverCause::Refused),
-        Ok(v1::FailoverCause::Auth) => Some(decision::FailoverCause::Auth),
-        Ok(v1::FailoverCause::Other) => Some(decision::FailoverCause::Other),
-        Ok(v1::FailoverCause::Unspecified) | Err(_) => {
-            let allowed = "BUSY, UNREACHABLE, REFUSED, AUTH or OTHER";
-            fields.faults.push(FieldFault::new("cause", msg.cause, allowed));
-            None
-        }
-    };
+    let cause = fields.take(failover_cause(msg.cause));
     let failed = failed_request.flatten();
     if failed.as_ref().is_some_and(|failed| failed.as_str() == msg.request_id) {
         let allowed = "another id than the failed request's";
@@ -168,12 +180,8 @@ impl PlacementService for Placements {
         request: Request<v1::ReportOutcomeRequest>,
     ) -> Result<Response<v1::ReportOutcomeResponse>, Status> {
         let gateway = gateway(&request)?;
-        let msg = request.into_inner();
-        let mut fields = Fields { faults: Vec::new() };
-        let request_id = fields.take(id::<RequestId>("request_id", &msg.request_id));
-        let outcome = fields.take(enums::outcome("outcome", msg.outcome));
-        let (request_id, outcome) = fields.done(request_id.zip(outcome))?;
-        let known = placing::report_outcome(&self.0, &Token { gateway, request_id }, outcome);
+        let (token, outcome) = outcome_request(gateway, &request.into_inner())?;
+        let known = placing::report_outcome(&self.0, &token, outcome);
         Ok(Response::new(v1::ReportOutcomeResponse { known }))
     }
 
@@ -225,6 +233,8 @@ fn explanation(record: &DecisionRecord) -> v1::Explanation {
     };
     let explained = decision::explain(&inputs);
     let (reason, flags, tied) = match &explained.decision {
+        // Nobody was chosen in the end, whoever would have been next.
+        _ if record.answered.is_err() => (v1::PlacementReason::Unspecified, Vec::new(), 0),
         Decision::Take(choice) => (wire_reason(choice.reason), choice.flags.names().collect(), choice.tied),
         Decision::OwnSession { .. } => (v1::PlacementReason::OwnSession, Vec::new(), 0),
         Decision::OwnPlace { .. } => (v1::PlacementReason::Pending, Vec::new(), 0),
@@ -285,8 +295,11 @@ fn explained_host(record: &DecisionRecord, host: &ExplainedHost) -> v1::Explaine
         load_age_ms: host.load_age.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
         availability_index: host.availability_index,
         expansion_factor: host.expansion_factor,
-        // A host that was never heard has no numbers that were used.
-        terms: host.terms.filter(|_| host.state != HostState::Offline).map(|terms| load_terms(&terms)),
+        // Of the others no term was used: neither to rank them nor to compare others with them.
+        terms: host
+            .terms
+            .filter(|_| host.rank.is_some() || host.state.is_eligible())
+            .map(|terms| load_terms(&terms)),
         flags: host.flags.names().map(str::to_owned).collect(),
     }
 }
@@ -299,5 +312,27 @@ pub(super) fn load_terms(terms: &usher_placement::load::LoadTerms) -> v1::LoadTe
         processes: terms.processes,
         weighted_load: terms.weighted_load(),
         filled_in: terms.filled.names().map(str::to_owned).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outcome_with_a_cause_that_means_nothing_is_refused_and_named() {
+        let outcome = |cause| {
+            let request_id = "r1".to_owned();
+            let msg = v1::ReportOutcomeRequest { request_id, outcome: v1::Outcome::Failed.into(), cause };
+            outcome_request(GatewayId::new("g1").unwrap(), &msg)
+        };
+        for cause in [None, Some(0), Some(2), Some(5)] {
+            assert_eq!(outcome(cause).unwrap().1, Outcome::Failed);
+        }
+        for cause in [6, -1, i32::MAX] {
+            let refused = outcome(Some(cause)).unwrap_err();
+            assert_eq!(refused.code(), Code::InvalidArgument);
+            assert!(refused.message().starts_with(&format!("cause = {cause}: ")), "{}", refused.message());
+        }
     }
 }

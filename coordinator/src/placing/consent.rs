@@ -30,7 +30,8 @@ impl Placing<'_> {
             max_users: host.max_users(&pool.policy),
         });
         let key = (grant.token.clone(), grant.attempt());
-        let answer = self.shared.links.ask_consent(host_id, ask, key, self.left(ASK_ONE)).await;
+        let limit = self.left(ASK_ONE);
+        let answer = self.shared.links.ask_consent(host_id, ask, key, limit).await;
         let (consented, said) = match answer {
             // Ended meanwhile: its host went away, or the gateway gave it up.
             Some(Ok(())) if !grant.admit() && grant.state() != GrantState::Live => {
@@ -39,7 +40,10 @@ impl Placing<'_> {
             Some(Ok(())) => (Consented::Yes, ConsentAnswer::Admitted),
             Some(Err(_)) => (Consented::No(Excluded::RefusedConsent), ConsentAnswer::Refused),
             None => {
-                grant.cell.set_silent(true);
+                // A host that was given less time than it may take has not failed to answer.
+                if limit == ASK_ONE {
+                    grant.cell.set_silent(true);
+                }
                 (Consented::No(Excluded::NoAnswer), ConsentAnswer::Silent)
             }
         };

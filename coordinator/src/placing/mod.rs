@@ -6,6 +6,10 @@
 mod answer;
 mod consent;
 mod ends;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
 
 use std::{
     sync::Arc,
@@ -16,10 +20,10 @@ use tonic::Status;
 use usher_placement::{
     decision::{Decision, Excluded, Refusal, RefusalKind, Request, Reserved, reserve_best},
     farm::{PoolView, SessionAt},
-    reservation::{Grant, GrantParts, Retry},
+    reservation::{Grant, GrantParts, GrantState, Retry},
 };
 use usher_proto::v1;
-use usher_types::{BootTime, HostId};
+use usher_types::{BootTime, EndReason, HostId};
 
 pub(crate) use answer::{unknown_pool, wire_reason};
 use consent::{Consented, Taken};
@@ -36,6 +40,8 @@ const MAX_ASKED: usize = 3;
 const ASK_ALL: Duration = Duration::from_secs(1);
 /// Longest time to wait for one host.
 const ASK_ONE: Duration = Duration::from_millis(250);
+/// How often to look whether a host has admitted the place that the user has there already.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// What one request has come to.
 type Outcome = Result<v1::Placement, Status>;
@@ -88,7 +94,7 @@ async fn retry_or_place(
             }
             // Its host is gone, or takes nobody: the place is void, decide anew.
             None => {
-                ends::end(shared, &grant, usher_types::EndReason::Cancelled);
+                ends::end(shared, &grant, EndReason::Cancelled);
                 let attempt = request.attempt.max(grant.attempt().saturating_add(1));
                 Placing::new(shared, request, attempt, deadline).run().await
             }
@@ -160,7 +166,8 @@ impl<'a> Placing<'a> {
                 self.take(reserved, &choice, now).await
             }
             Decision::OwnSession { position, session, must_confirm } => {
-                if must_confirm && !self.still_exists(&reserved.pool, position, &session).await {
+                let must_ask = must_confirm && !self.request.dry_run;
+                if must_ask && !self.still_exists(&reserved.pool, position, &session).await {
                     self.unwilling.push((session.host_id, Excluded::RefusedConsent));
                     return None;
                 }
@@ -168,9 +175,15 @@ impl<'a> Placing<'a> {
                 Some(Ok(answer::own(&reserved.pool, position, None, now, id)))
             }
             Decision::OwnPlace { position } => {
+                // It may have ended just now: then it is decided without it.
+                let grant = self.own_grant(&reserved.pool, position)?;
+                if grant.state() == GrantState::Asked {
+                    // Another login of the user waits for this host, which may still refuse.
+                    tokio::time::sleep(LOOK_AGAIN).await;
+                    return None;
+                }
                 let id = self.keep(&reserved, now, Ok(position));
-                let grant = self.own_grant(&reserved.pool, position);
-                Some(Ok(answer::own(&reserved.pool, position, grant.as_deref(), now, id)))
+                Some(Ok(answer::own(&reserved.pool, position, Some(&grant), now, id)))
             }
             Decision::Refused(refusal) => Some(Err(self.refuse(&reserved, &refusal, now))),
         }
@@ -206,11 +219,17 @@ impl<'a> Placing<'a> {
         ));
         if let Err(known) = self.shared.ledger.claim(grant.clone()) {
             // Another call with this token was quicker, here or through another coordinator: its place is the answer.
-            grant.end(usher_types::EndReason::Superseded, now);
-            return Some(match answer::repeat(self.shared, &known) {
-                Some(answer) if known.content_hash == grant.content_hash => Ok(answer),
-                _ => Err(answer::reused(&grant.token)),
-            });
+            grant.end(EndReason::Superseded, now);
+            if known.content_hash != grant.content_hash {
+                return Some(Err(answer::reused(&grant.token)));
+            }
+            if let Some(answer) = answer::repeat(self.shared, &known) {
+                return Some(Ok(answer));
+            }
+            // Its host is gone already, or takes nobody.
+            ends::end(self.shared, &known, EndReason::Cancelled);
+            self.attempt = self.attempt.max(known.attempt().saturating_add(1));
+            return None;
         }
         // Taken back if the caller goes away while the host is asked.
         let taken = Taken::new(self.shared, grant.clone());
@@ -230,11 +249,11 @@ impl<'a> Placing<'a> {
         } else {
             taken.tell();
         }
-        let id = self.keep_as(decision, &reserved, now, Ok(choice.position));
-        let answer = answer::taken(&reserved, choice, Some(&grant), now, id);
         if self.deadline.is_some_and(Deadline::has_passed) {
             return Some(Err(Status::deadline_exceeded("the deadline has passed, the place was taken back")));
         }
+        let id = self.keep_as(decision, &reserved, now, Ok(choice.position));
+        let answer = answer::taken(&reserved, choice, Some(&grant), now, id);
         taken.keep();
         Some(Ok(answer))
     }

@@ -30,7 +30,7 @@ pub(crate) struct DrainArguments {
     #[arg(long)]
     persistent: bool,
     /// Why, for other people
-    #[arg(long, value_name = "TEXT", default_value = "")]
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     reason: String,
     /// Refuse reconnects to existing sessions too
     #[arg(long)]

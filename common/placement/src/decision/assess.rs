@@ -122,11 +122,12 @@ pub fn assess_pool<'a>(inputs: &Inputs<'a>) -> Assessment<'a> {
     let user = request.user.as_deref().and_then(|user| pool.policy.user_match.key(user));
     let sessions = user.as_ref().map_or(&[][..], |user| pool.sessions.of(user));
     let shared = user.as_ref().is_some_and(|user| pool.policy.is_shared_account(user));
-    let adds: Vec<u32> = pool
-        .hosts
-        .iter()
-        .map(|host| if !shared && is_seen(sessions, &host.facts.host_id) { 0 } else { request.cost })
-        .collect();
+    let mut adds = vec![request.cost; pool.hosts.len()];
+    for session in sessions.iter().filter(|session| !shared && counts_as_user(session)) {
+        if let Some(position) = pool.members.position(&session.host_id) {
+            adds[position] = 0;
+        }
+    }
     let states: Vec<HostState> = (0..pool.hosts.len())
         .map(|n| state_of(&pool.state_input(n, inputs.words[n], adds[n], inputs.now)))
         .collect();
@@ -163,10 +164,9 @@ pub fn assess_pool<'a>(inputs: &Inputs<'a>) -> Assessment<'a> {
     }
 }
 
-/// Whether the user counts among the users of this host already. One who has logged out does not, though their processes
-/// live on.
-fn is_seen(sessions: &[SessionAt], host_id: &HostId) -> bool {
-    sessions.iter().any(|s| s.state != SessionState::Lingering && s.host_id == *host_id)
+/// Whether its user counts among the users of its host. One who has logged out does not, though their processes live on.
+fn counts_as_user(session: &SessionAt) -> bool {
+    session.state != SessionState::Lingering
 }
 
 fn metrics(pool: &PoolView, position: usize, word: CellWord) -> Metrics {

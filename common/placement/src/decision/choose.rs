@@ -4,9 +4,11 @@
 //! several coordinators decide at the same time, each takes the best of a few hosts drawn at random, so that they do not
 //! all send their users to the one host that looks best to all of them.
 
+use std::collections::HashMap;
+
 use rand::{Rng, RngExt, SeedableRng, seq::index};
 use rand_pcg::Pcg64Mcg;
-use usher_types::{Affinity, HostState, SessionState};
+use usher_types::{Affinity, HostId, HostState, SessionState};
 
 use super::{
     Assessment, Excluded, Flags, Inputs, Refusal, RefusalKind, Tier,
@@ -98,17 +100,27 @@ fn own_host(assessment: &Assessment<'_>) -> Option<Decision> {
     let pool = assessment.inputs().pool;
     let affinity = pool.policy.affinity;
     let user = assessment.user.as_ref()?;
-    if affinity == Affinity::None || pool.policy.is_shared_account(user) {
+    if affinity == Affinity::None || pool.policy.is_shared_account(user) || is_service(assessment.sessions) {
         return None;
     }
     own_session(assessment, affinity).or_else(|| own_place(assessment))
 }
 
+/// Whether one host holds more sessions of a login name than a person has.
+fn is_service(sessions: &[SessionAt]) -> bool {
+    if sessions.len() <= MAX_OWN_SESSIONS {
+        return false;
+    }
+    let mut on_host = HashMap::<&HostId, usize>::new();
+    sessions.iter().any(|session| {
+        let count = on_host.entry(&session.host_id).or_default();
+        *count += 1;
+        *count > MAX_OWN_SESSIONS
+    })
+}
+
 fn own_session(assessment: &Assessment<'_>, affinity: Affinity) -> Option<Decision> {
     let pool = assessment.inputs().pool;
-    let on_host = |session: &SessionAt| {
-        assessment.sessions.iter().filter(|other| other.host_id == session.host_id).count()
-    };
     let reachable = |session: &&SessionAt| -> Option<(u32, HostState)> {
         let position = pool.members.position(&session.host_id)?;
         let as_u32 = u32::try_from(position).ok()?;
@@ -124,7 +136,7 @@ fn own_session(assessment: &Assessment<'_>, affinity: Affinity) -> Option<Decisi
     assessment
         .sessions
         .iter()
-        .filter(|session| counts_for(session.state, affinity) && on_host(session) <= MAX_OWN_SESSIONS)
+        .filter(|session| counts_for(session.state, affinity))
         .filter_map(|session| reachable(&session).map(|(position, state)| (session, position, state)))
         .max_by_key(|(session, _, _)| (wanted(session.state), session.began))
         .map(|(session, position, state)| Decision::OwnSession {

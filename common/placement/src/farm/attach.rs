@@ -41,7 +41,7 @@ pub enum AttachRefused {
         /// The stream to ping.
         stream_epoch: u64,
     },
-    /// A newer stream of the same boot is open.
+    /// A stream of the same boot with a higher epoch is open, or one with the same.
     #[error("a newer stream of host {0} is open")]
     OlderStream(HostId),
     /// The certificate belongs to another host.
@@ -53,6 +53,16 @@ pub enum AttachRefused {
         bound_to: HostId,
         /// The host that came with it.
         claimed: HostId,
+    },
+    /// The host id belongs to another certificate.
+    #[error("host id {claimed} belongs to certificate {bound_to}, not to {certificate}")]
+    OtherCertificate {
+        /// The id that is claimed.
+        claimed: HostId,
+        /// The certificate's name that the id belongs to.
+        bound_to: String,
+        /// The one that the claimant has.
+        certificate: String,
     },
     /// The certificate names another host.
     #[error("certificate {certificate} is not for a host called {claimed}")]
@@ -76,11 +86,12 @@ impl Farm {
         certificate_name: Option<&str>,
         old_is_dead: bool,
     ) -> Result<Attached, AttachRefused> {
-        self.check_stream(hello, old_is_dead)?;
-        let retired = match certificate_name.filter(|_| !hello.is_virtual) {
+        // Who it is comes first: a stranger must not learn whether the host that it claims to be is alive.
+        let retired = match certificate_name {
             Some(name) => self.check_certificate(hello, name)?,
             None => None,
         };
+        self.check_stream(hello, old_is_dead)?;
         let inherited = retired.as_ref().and_then(|old| self.retire(old));
         let mut attached = Attached {
             bind: None,
@@ -126,25 +137,35 @@ impl Farm {
                 stream_epoch,
             });
         }
-        if hello.stream_epoch < stream_epoch {
+        if hello.stream_epoch <= stream_epoch {
             return Err(AttachRefused::OlderStream(hello.host_id.clone()));
         }
         Ok(())
     }
 
     /// The host that must give way, if the certificate's name belongs to one that is gone.
+    ///
+    /// Modelled hosts may share one certificate under many names; what they may not do is to be a real host.
     fn check_certificate(&self, hello: &Hello, certificate: &str) -> Result<Option<HostId>, AttachRefused> {
-        if !hello.host_name.matches(certificate) {
+        if !hello.is_virtual && !hello.host_name.matches(certificate) {
             return Err(AttachRefused::OtherName {
                 certificate: certificate.to_owned(),
                 claimed: hello.host_name.to_string(),
             });
         }
-        let of_other = self.bindings.iter().find(|(name, id)| **id == hello.host_id && *name != certificate);
-        if let Some((name, bound_to)) = of_other {
-            let (certificate, claimed) =
-                (format!("{certificate} (the host has {name})"), hello.host_id.clone());
-            return Err(AttachRefused::OtherHost { certificate, bound_to: bound_to.clone(), claimed });
+        let bound = self
+            .bindings
+            .iter()
+            .find(|(name, id)| **id == hello.host_id && (hello.is_virtual || *name != certificate));
+        if let Some((name, claimed)) = bound {
+            return Err(AttachRefused::OtherCertificate {
+                claimed: claimed.clone(),
+                bound_to: name.clone(),
+                certificate: certificate.to_owned(),
+            });
+        }
+        if hello.is_virtual {
+            return Ok(None);
         }
         match self.bindings.get(certificate) {
             Some(bound) if *bound != hello.host_id => match self.hosts.get(bound) {
@@ -170,7 +191,6 @@ impl Farm {
         let old = if moves { self.remove_host(&hello.host_id) } else { self.hosts.remove(&hello.host_id) };
         let waiting = self.waiting_drains.remove(&hello.host_id).map(Arc::new);
         let same_boot = old.as_ref().is_some_and(|old| old.view.facts.boot_id == hello.boot_id);
-        let mut drain_ended = false;
         let mut entry = old.unwrap_or_else(|| new_entry(hello));
         entry.view.facts = Arc::new(HostFacts::from(hello));
         entry.view.connected = true;
@@ -183,16 +203,18 @@ impl Farm {
             for grant in self.ledger.on_host(&hello.host_id) {
                 grant.end(EndReason::HostLost, self.last_tick);
             }
-            drain_ended = entry.view.drain.as_ref().is_some_and(|mark| ends_with_boot(mark, &hello.boot_id));
-            if drain_ended {
-                entry.view.drain = None;
-            }
             entry.view.reading = None;
             entry.view.latency = None;
             self.forget_sessions(&mut entry);
             entry.last_good = LastGood::default();
             entry.cell.forget_users();
             entry.tracker = AvailabilityTracker::default();
+        }
+        // Whatever boot the host was last known in: the drain says itself in which it was set.
+        let ended = |mark: &Arc<DrainMark>| ends_with_boot(mark, &hello.boot_id, same_boot);
+        let drain_ended = entry.view.drain.as_ref().is_some_and(ended);
+        if drain_ended {
+            entry.view.drain = None;
         }
         self.insert_host(entry);
         drain_ended
@@ -224,6 +246,7 @@ impl Farm {
     }
 }
 
-fn ends_with_boot(mark: &DrainMark, boot_id: &BootId) -> bool {
-    mark.drain.mode == DrainMode::UntilRestart && mark.boot_id.as_ref().is_none_or(|set_in| set_in != boot_id)
+fn ends_with_boot(mark: &DrainMark, boot_id: &BootId, same_boot: bool) -> bool {
+    let has_booted = mark.boot_id.as_ref().map_or(!same_boot, |set_in| set_in != boot_id);
+    mark.drain.mode == DrainMode::UntilRestart && has_booted
 }

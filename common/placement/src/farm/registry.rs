@@ -149,6 +149,9 @@ impl Farm {
             let rule = pool.policy.user_match;
             pool.sessions.replace(host_id, &entry.view.sessions, &[], rule, entry.sessions_at);
             (pool.members_changed, pool.replicas_changed, pool.dirty) = (true, true, true);
+            if !pool.exists() && !pool.applying {
+                self.pools.remove(&entry.view.facts.pool);
+            }
         }
         Some(entry)
     }
@@ -179,13 +182,21 @@ impl Farm {
         Some(DrainMark { drain, boot_id: Some(host.view.facts.boot_id.clone()) })
     }
 
+    /// Whether nobody need wait for a host: it was OFFLINE when it was last heard of. In a grace it is shown as UNKNOWN,
+    /// which makes it no more alive.
+    pub(super) fn is_gone(&self, host: &HostEntry) -> bool {
+        let not_missed =
+            self.grace.is_some() && !host.was_alive && !host.view.connected && !self.is_heard(host);
+        host.last_state == HostState::Offline || not_missed
+    }
+
     /// What should be stored of every host.
     pub fn last_known(&self) -> Vec<LastKnown> {
         let known = |host: &HostEntry| {
             let reading = host.view.reading.as_deref();
             LastKnown {
                 facts: (*host.view.facts).clone(),
-                was_offline: host.last_state == HostState::Offline,
+                was_offline: self.is_gone(host),
                 shut_down: host.view.shut_down,
                 capacity: host.view.overrides().capacity,
                 cpu_percent: reading.and_then(|r| r.cpu_percent),

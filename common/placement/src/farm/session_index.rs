@@ -3,7 +3,11 @@
 //! Placements read this index in every snapshot, and session lists change all day. It is cut into shards that snapshots
 //! share until one changes, so that a login copies one small shard and not the whole farm.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use usher_types::{BootTime, HostId, Session, SessionState, UserKey, UserMatch};
 
@@ -47,7 +51,8 @@ impl SessionIndex {
         self.shards[shard_of(user)].get(user).map_or(&[], Vec::as_slice)
     }
 
-    /// Replaces what is known of one host: `old` is the list taken in before, `new` the list measured at `now`.
+    /// Replaces what is known of one host: `old` is the list taken in before, `new` the list measured at `now`. Users
+    /// whose sessions are the same in both are not touched: most lists differ in one login.
     pub fn replace(
         &mut self,
         host_id: &HostId,
@@ -56,26 +61,56 @@ impl SessionIndex {
         rule: UserMatch,
         now: BootTime,
     ) {
-        for user in old.iter().filter_map(|session| rule.key(&session.user)) {
-            let shard = Arc::make_mut(&mut self.shards[shard_of(&user)]);
-            if let Some(sessions) = shard.get_mut(&user) {
-                sessions.retain(|session| session.host_id != *host_id);
-                if sessions.is_empty() {
-                    shard.remove(&user);
-                }
+        let (before, after) = (by_user(old, rule), by_user(new, rule));
+        for (user, sessions) in &before {
+            if !is_same(sessions, after.get(user)) {
+                self.forget(host_id, user);
             }
         }
-        for session in new {
-            let Some(user) = rule.key(&session.user) else { continue };
-            let at = SessionAt {
+        for (user, sessions) in after {
+            if before.get(&user).is_some_and(|before| is_same(before, Some(&sessions))) {
+                continue;
+            }
+            let at = |session: &&Session| SessionAt {
                 host_id: host_id.clone(),
                 session_id: Arc::from(session.id.as_str()),
                 state: session.state,
                 began: session.age.map(|age: Duration| now.before(age)),
             };
-            Arc::make_mut(&mut self.shards[shard_of(&user)]).entry(user).or_default().push(at);
+            let shard = Arc::make_mut(&mut self.shards[shard_of(&user)]);
+            shard.entry(user).or_default().extend(sessions.iter().map(at));
         }
     }
+
+    fn forget(&mut self, host_id: &HostId, user: &UserKey) {
+        let shard = Arc::make_mut(&mut self.shards[shard_of(user)]);
+        if let Some(sessions) = shard.get_mut(user) {
+            sessions.retain(|session| session.host_id != *host_id);
+            if sessions.is_empty() {
+                shard.remove(user);
+            }
+        }
+    }
+}
+
+fn by_user(sessions: &[Session], rule: UserMatch) -> HashMap<UserKey, Vec<&Session>> {
+    let mut by_user = HashMap::<UserKey, Vec<&Session>>::new();
+    for session in sessions {
+        if let Some(user) = rule.key(&session.user) {
+            by_user.entry(user).or_default().push(session);
+        }
+    }
+    by_user
+}
+
+/// Whether these are the same sessions in the same states. They grow older, which says nothing new: they began when they
+/// began.
+fn is_same(before: &[&Session], after: Option<&Vec<&Session>>) -> bool {
+    let Some(after) = after else { return false };
+    let has_age = |session: &Session| session.age.is_some();
+    let key = |session: &&Session| (session.id.clone(), session.state, has_age(session));
+    let keys = |sessions: &[&Session]| sessions.iter().map(key).collect::<BTreeSet<_>>();
+    before.len() == after.len() && keys(before) == keys(after)
 }
 
 #[cfg(test)]
@@ -101,5 +136,32 @@ mod tests {
         assert_eq!(index.of(&alice)[0].host_id, b);
         assert_eq!(index.of(&rule.key("bob").unwrap()).len(), 1);
         assert_eq!(before.of(&alice).len(), 2, "a snapshot taken before keeps what it knew");
+    }
+
+    #[test]
+    fn a_login_copies_the_shard_of_its_user_and_no_other() {
+        let (host, rule) = (HostId::new("a").unwrap(), UserMatch::Folded);
+        let users = |count: usize| -> Vec<Session> {
+            let aged = |n: usize| Session {
+                age: Some(Duration::from_secs(9)),
+                ..session(&n.to_string(), &format!("u{n}"))
+            };
+            (0..count).map(aged).collect()
+        };
+        let mut index = SessionIndex::default();
+        index.replace(&host, &[], &users(500), rule, BootTime::from_millis(100_000));
+        let before = index.clone();
+        index.replace(&host, &users(500), &users(501), rule, BootTime::from_millis(160_000));
+        let copied =
+            before.shards.iter().zip(&index.shards).filter(|(old, new)| !Arc::ptr_eq(old, new)).count();
+        assert_eq!(copied, 1);
+        assert_eq!(index.of(&rule.key("u500").unwrap()).len(), 1);
+        let began = index.of(&rule.key("u0").unwrap())[0].began.unwrap();
+        assert_eq!(began, BootTime::from_millis(91_000), "it began when it began");
+        // Another state is news.
+        let gone = [Session { state: SessionState::Disconnected, ..session("0", "u0") }];
+        index.replace(&host, &users(501), &gone, rule, BootTime::from_millis(170_000));
+        assert_eq!(index.of(&rule.key("u0").unwrap())[0].state, SessionState::Disconnected);
+        assert!(index.of(&rule.key("u1").unwrap()).is_empty());
     }
 }

@@ -31,10 +31,11 @@ impl Farm {
     }
 
     fn begin_grace(&mut self, now: BootTime) {
-        self.grace = Some(Grace { began: now });
-        for host in self.hosts.values_mut() {
-            host.was_alive = !matches!(host.last_state, HostState::Offline);
+        let gone: Vec<bool> = self.hosts.values().map(|host| self.is_gone(host)).collect();
+        for (host, gone) in self.hosts.values_mut().zip(gone) {
+            host.was_alive = !gone;
         }
+        self.grace = Some(Grace { began: now });
         self.pools.values_mut().for_each(|pool| pool.dirty = true);
     }
 

@@ -106,6 +106,12 @@ fn shared_accounts_and_services_have_no_host_of_their_own() {
     assert!(own_session(&mut sim, &ask_for("r2", "batch")).is_some());
     sim.sessions("a", &of("batch", 9));
     assert_eq!(sim.place(&ask_for("r3", "batch")).host(), "b", "nine sessions on one host are a service");
+    // Neither a session elsewhere nor a place on its way holds a service.
+    sim.sessions("b", &[session("x", "batch", SessionState::Disconnected, 60)]);
+    sim.report("b", users(95));
+    let placed = sim.place(&ask_for("r4", "batch"));
+    assert!(matches!(placed.decision, Decision::Take(_)), "{:?}", placed.decision);
+    assert_eq!(placed.host(), "a");
 }
 
 #[test]

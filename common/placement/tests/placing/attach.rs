@@ -107,9 +107,45 @@ fn a_certificate_is_for_one_name_and_one_id() {
     sim.farm.attach(&with_certificate("n1"), Some("app3"), false).unwrap();
     let stolen = renamed(hello("app9"), "n1");
     let stolen = sim.farm.attach(&Hello { stream_epoch: 2, ..stolen }, Some("app9"), false).unwrap_err();
-    assert!(matches!(stolen, AttachRefused::OtherHost { .. }), "{stolen}");
+    assert!(matches!(stolen, AttachRefused::OtherCertificate { .. }), "{stolen}");
+    assert_eq!(stolen.to_string(), "host id n1 belongs to certificate app3, not to app9");
+    // Whoever is not the host does not get as far as to be weighed against it.
+    let cloned = Hello { boot_id: BootId::new("boot-9").unwrap(), ..renamed(hello("app9"), "n1") };
+    let cloned = sim.farm.attach(&cloned, Some("app9"), false).unwrap_err();
+    assert!(matches!(cloned, AttachRefused::OtherCertificate { .. }), "{cloned}");
     let again = Hello { stream_epoch: 2, ..with_certificate("n1") };
     assert_eq!(sim.farm.attach(&again, Some("app3"), false).unwrap().bind, None, "bound already");
+}
+
+#[test]
+fn modelled_hosts_share_a_certificate_but_none_can_be_a_real_host() {
+    let mut sim = Sim::new();
+    sim.farm.attach(&with_certificate("n1"), Some("app3"), false).unwrap();
+    let modelled = |name: &str, host_id: &str| Hello {
+        is_virtual: true,
+        stream_epoch: 9,
+        ..renamed(hello(name), host_id)
+    };
+    for (name, host_id) in [("virtual-1", "v1"), ("virtual-2", "v2")] {
+        let attached = sim.farm.attach(&modelled(name, host_id), Some("model"), false).unwrap();
+        assert_eq!((attached.bind, attached.retired), (None, None));
+    }
+    for certificate in ["model", "app3"] {
+        let posing = sim.farm.attach(&modelled("virtual-3", "n1"), Some(certificate), true).unwrap_err();
+        assert!(matches!(posing, AttachRefused::OtherCertificate { .. }), "{posing}");
+    }
+}
+
+#[test]
+fn a_drain_until_restart_ends_even_if_its_removal_was_not_stored() {
+    let mut sim = Sim::of_users(&[("a", 1)]);
+    sim.drain("a", DrainMode::UntilRestart, false);
+    let mark = (*sim.pool().hosts[0].drain.clone().unwrap()).clone();
+    sim.farm.attach(&boot("a", "boot-2", 1), None, true).unwrap();
+    let known = sim.farm.last_known();
+    let mut farm = Farm::new(sim.ledger.clone(), at(0));
+    farm.restore(Vec::new(), [], known, vec![(id("a"), mark)], at(0));
+    assert!(farm.attach(&boot("a", "boot-2", 2), None, false).unwrap().drain_ended);
 }
 
 #[test]
@@ -123,6 +159,8 @@ fn case_081_the_late_end_of_an_old_stream_changes_nothing() {
     assert!(!sim.farm.is_current(&id("a"), 1) && sim.farm.is_current(&id("a"), 2));
     let older = sim.farm.attach(&boot("a", "boot-1", 1), None, false).unwrap_err();
     assert_eq!(older, AttachRefused::OlderStream(id("a")));
+    let same = sim.farm.attach(&boot("a", "boot-1", 2), None, false).unwrap_err();
+    assert_eq!(same, AttachRefused::OlderStream(id("a")), "two streams must be told apart");
     assert!(sim.farm.detach(&id("a"), 2, None, sim.now));
     assert!(!sim.pool().hosts[0].connected);
 }

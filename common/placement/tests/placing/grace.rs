@@ -170,3 +170,25 @@ fn case_137_the_host_counts_the_time_to_live_whatever_coordinators_do() {
         "and a retry is decided anew"
     );
 }
+
+#[test]
+fn a_dead_host_is_not_waited_for_however_often_the_coordinator_starts_again() {
+    let mut sim = Sim::of_users(&[("a", 1), ("dead", 1)]);
+    for _ in 0..4 {
+        sim.pass(5);
+        sim.report("a", users(1));
+    }
+    assert_eq!(sim.state("dead"), HostState::Offline);
+    let mut again = restarted(&sim);
+    // In the grace it is shown as UNKNOWN, and stored so, and then the coordinator stands still and starts once more.
+    again.pass(2);
+    assert_eq!(again.state("dead"), HostState::Unknown);
+    let mut frozen = restarted(&sim);
+    frozen.pass(2);
+    frozen.freeze(30);
+    for mut later in [restarted(&again), frozen] {
+        later.attach("a");
+        later.report("a", users(1));
+        assert!(later.place(&ask("r1")).grant.is_some());
+    }
+}

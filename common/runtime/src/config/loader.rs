@@ -84,6 +84,7 @@ pub type EnvVar<'a> = (&'a str, &'a str, EnvKind);
 #[derive(Clone, Debug)]
 pub struct Loader {
     path: PathBuf,
+    must_exist: bool,
     /// Who named the file, if it is not the default one.
     named_by: Option<Origin>,
     environment: Vec<Override>,
@@ -104,11 +105,17 @@ impl Loader {
     pub fn new(default_path: impl Into<PathBuf>) -> Self {
         Self {
             path: default_path.into(),
+            must_exist: false,
             named_by: None,
             environment: Vec::new(),
             flags: Vec::new(),
             errors: Vec::new(),
         }
+    }
+
+    /// Settings from the file at `path`, which must exist: the one that a person asked about.
+    pub fn only(path: impl Into<PathBuf>) -> Self {
+        Self { must_exist: true, ..Self::new(path) }
     }
 
     /// Another file, named by a flag or a variable; that one must exist. `None` changes nothing.
@@ -208,6 +215,7 @@ impl Loader {
         match std::fs::read(&self.path) {
             Ok(bytes) => String::from_utf8(bytes).map_err(|error| format!("is not UTF-8 text: {error}")),
             Err(error) if error.kind() == io::ErrorKind::NotFound => match &self.named_by {
+                None if self.must_exist => Err(format!("cannot read the configuration file: {error}")),
                 None => Ok(String::new()),
                 Some(by) => Err(format!("cannot read the configuration file named by {by}: {error}")),
             },

@@ -116,6 +116,8 @@ fn a_missing_default_file_means_defaults_and_a_missing_named_one_is_an_error() {
     let error = named.load::<Settings>().unwrap_err().to_string();
     let expected = "/nonesuch/agent.toml: cannot read the configuration file named by flag --config";
     assert!(error.starts_with(expected), "{error}");
+    let only = Loader::only("/nonesuch/agent.toml").load::<Settings>().unwrap_err().to_string();
+    assert!(only.starts_with("/nonesuch/agent.toml: cannot read the configuration file: "), "{only}");
 }
 
 #[test]

@@ -123,11 +123,7 @@ pub fn connect_channel(
     tls: Option<&TlsFiles>,
     timeouts: &Timeouts,
 ) -> Result<Endpoint, TargetError> {
-    let parsed = parse(target)?;
-    let secure = parsed.secure.unwrap_or(tls.is_some());
-    if !secure && !parsed.is_here() {
-        return Err(TargetError::PlainRefused { target: target.to_owned() });
-    }
+    let (parsed, secure) = judge(target, tls.is_some())?;
     let scheme = if secure { "https" } else { "http" };
     let malformed = |reason: String| TargetError::Malformed { target: target.to_owned(), reason };
     let endpoint = Endpoint::from_shared(format!("{scheme}://{}:{}", parsed.host, parsed.port))
@@ -144,6 +140,29 @@ pub fn connect_channel(
     let files = tls.ok_or_else(|| TargetError::NoCertificate { target: target.to_owned() })?;
     let config = files.client_channel_tls()?.timeout(timeouts.connect);
     endpoint.tls_config(config).map_err(|source| TargetError::Setup { target: target.to_owned(), source })
+}
+
+/// What is wrong with `target`, as far as it can be told without a file or a look-up; `has_tls` says whether certificate
+/// files are named. Otherwise the address as `host:port`, the same for each way to write it.
+///
+/// # Errors
+/// As [`connect_channel`], the files apart.
+pub fn check_target(target: &str, has_tls: bool) -> Result<String, TargetError> {
+    let (parsed, _) = judge(target, has_tls)?;
+    Ok(format!("{}:{}", parsed.host.to_ascii_lowercase(), parsed.port))
+}
+
+/// The target, and whether it is reached by TLS.
+fn judge(target: &str, has_tls: bool) -> Result<(Target, bool), TargetError> {
+    let parsed = parse(target)?;
+    let secure = parsed.secure.unwrap_or(has_tls);
+    if !secure && !parsed.is_here() {
+        return Err(TargetError::PlainRefused { target: target.to_owned() });
+    }
+    if secure && !has_tls {
+        return Err(TargetError::NoCertificate { target: target.to_owned() });
+    }
+    Ok((parsed, secure))
 }
 
 /// One attempt to connect, name look-up and handshake included, in at most twice `timeouts.connect`.
@@ -250,6 +269,17 @@ mod tests {
         ] {
             assert_eq!(uri(target).unwrap(), expected);
         }
+    }
+
+    #[test]
+    fn an_address_is_one_however_it_is_written_and_is_judged_without_files() {
+        for target in ["LOCALHOST", "localhost:7443", " http://localhost:7443/ "] {
+            assert_eq!(check_target(target, false).unwrap(), "localhost:7443", "{target}");
+        }
+        assert_eq!(check_target("c1.example", true).unwrap(), "c1.example:7443");
+        assert!(matches!(check_target("c1.example", false), Err(TargetError::PlainRefused { .. })));
+        assert!(matches!(check_target("http://c1.example", true), Err(TargetError::PlainRefused { .. })));
+        assert!(matches!(check_target("https://localhost", false), Err(TargetError::NoCertificate { .. })));
     }
 
     #[test]

@@ -17,7 +17,9 @@ mod tests_incoming;
 
 pub use accept::{Accept, bind};
 pub use conn::{Conn, PeerInfo};
-pub use dial::{ConnectError, DEFAULT_PORT, PLAIN_HINT, TargetError, Timeouts, connect, connect_channel};
+pub use dial::{
+    ConnectError, DEFAULT_PORT, PLAIN_HINT, TargetError, Timeouts, check_target, connect, connect_channel,
+};
 pub use incoming::{Incoming, Limits};
 
 /// A listen address that needs TLS and has none.

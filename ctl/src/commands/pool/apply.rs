@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 use usher_proto::v1::admin_service_client::AdminServiceClient;
@@ -24,21 +24,26 @@ use crate::output::{emit, json::emit_json};
 
 /// Arguments of `pool apply`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    group = ArgGroup::new("change").required(true).multiple(true).args(["file", "set"]),
+    after_help = "Examples:
   usherctl pool apply desk --set max_users=50 --set threshold_percent=20
   usherctl pool apply desk --set weights.users_percent=100
   usherctl pool apply desk -f desk.toml --expect-version 3
   usherctl pool apply desk -f desk.toml --dry-run
 
-Keys: method, weights.cpu_percent, weights.memory_percent, weights.users_percent, weights.processes_percent,
-users_full_scale, range, threshold_percent, exit_margin_percent, max_users, baseline, min_possible_us,
-max_possible_us, predict, affinity, allow_unknown, reservation_ttl_ms, user_match, shared_accounts.
-What is not named keeps its value; when one weight is named, those not named become 0")]
+Keys:
+  method, users_full_scale, range, threshold_percent, exit_margin_percent, max_users,
+  baseline, min_possible_us, max_possible_us, predict, affinity, allow_unknown,
+  reservation_ttl_ms, user_match, shared_accounts,
+  weights.cpu_percent, .memory_percent, .users_percent, .processes_percent
+What is not named keeps its value; when one weight is named, those not named become 0"
+)]
 pub(crate) struct Arguments {
     /// Name of the pool; made if it is not there
     pool: String,
     /// TOML file with the settings to change
-    #[arg(short, long, value_name = "FILE.toml", required_unless_present = "set")]
+    #[arg(short, long, value_name = "FILE.toml")]
     file: Option<PathBuf>,
     /// One setting to change; wins over the file
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_setting)]

@@ -1,0 +1,139 @@
+//! What a test of one call needs around it: a farm with its hosts, and the state that calls share.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::AtomicU64,
+        mpsc::{Receiver, Sender},
+    },
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use tokio::sync::mpsc;
+use usher_placement::{decision::Request, farm::Farm, reservation::Ledger};
+use usher_runtime::clock::{Clock, ManualClock};
+use usher_types::{
+    BootId, BootTime, Endpoint, GatewayId, Hello, HostId, HostName, Load, PolicyChange, PoolName, RequestId,
+    Token,
+};
+
+use crate::{
+    config::CoordinatorConfig,
+    farm_command::FarmCommand,
+    history::History,
+    in_flight::InFlight,
+    links::Links,
+    metrics::Metrics,
+    shared::Shared,
+    store::{Store, StoreError, StoreHandle, Stored, Write},
+};
+
+/// The present of every test.
+pub(crate) const NOW: BootTime = BootTime::from_millis(1_000_000);
+
+pub(crate) fn hello(host: &str) -> Hello {
+    Hello {
+        agent_version: "test".into(),
+        host_id: HostId::new(host).unwrap(),
+        boot_id: BootId::new("boot-1").unwrap(),
+        stream_epoch: 1,
+        incarnation_ms: 0,
+        host_name: HostName::new(host).unwrap(),
+        endpoints: vec![Endpoint { kind: "ssh".into(), address: "192.0.2.1".into(), port: 22 }],
+        labels: std::collections::BTreeMap::new(),
+        pool: PoolName::new("desk").unwrap(),
+        zone: None,
+        cores: None,
+        memory_bytes: None,
+        cpu_model: None,
+        report_interval: Duration::from_secs(5),
+        latency_period: Duration::from_secs(15),
+        is_virtual: false,
+    }
+}
+
+/// A login of pool `desk` that says nothing but its id.
+pub(crate) fn request(request_id: &str) -> Request {
+    Request {
+        token: Token {
+            gateway: GatewayId::new("g1").unwrap(),
+            request_id: RequestId::new(request_id).unwrap(),
+        },
+        attempt: 1,
+        pool: PoolName::new("desk").unwrap(),
+        resource: None,
+        user: None,
+        client_zone: None,
+        cost: 1,
+        exclude: Vec::new(),
+        prefer_host: None,
+        dry_run: false,
+        failover: None,
+    }
+}
+
+/// A farm of one pool with these settings, whose hosts have so many users each.
+pub(crate) fn farm(change: &PolicyChange, hosts: &[(&str, u32)]) -> (Farm, Arc<Ledger>) {
+    let ledger = Arc::new(Ledger::new());
+    let mut farm = Farm::new(ledger.clone(), NOW);
+    let record = farm.prepare_pool(&PoolName::new("desk").unwrap(), None, change, false).unwrap();
+    farm.commit_pool(record);
+    for (host, users) in hosts {
+        let hello = hello(host);
+        farm.attach(&hello, None, false).unwrap();
+        let load = Load { users: Some(*users), streams_held: 1, ..Load::default() };
+        farm.observe_load(&hello.host_id, load, &[], NOW, 0);
+    }
+    (farm, ledger)
+}
+
+/// What calls share, and the commands that they send to the farm.
+pub(crate) fn shared(farm: &mut Farm, ledger: Arc<Ledger>) -> (Arc<Shared>, mpsc::Receiver<FarmCommand>) {
+    let (history, keep_history) = History::new();
+    tokio::spawn(keep_history);
+    let (queue, commands) = mpsc::channel(64);
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(NOW));
+    let shared = Shared {
+        config: CoordinatorConfig::default(),
+        clock,
+        snapshot: ArcSwap::from(farm.snapshot(NOW)),
+        ledger,
+        links: Links::default(),
+        history,
+        in_flight: InFlight::default(),
+        farm: queue,
+        metrics: Metrics::new("0", "none"),
+        coordinator_id: "c".to_owned(),
+        instance_id: "i".to_owned(),
+        decision_prefix: "c.1".to_owned(),
+        decisions: AtomicU64::new(0),
+        last_tick_us: AtomicU64::new(NOW.as_micros()),
+        seed: AtomicU64::new(0),
+    };
+    (Arc::new(shared), commands)
+}
+
+/// A disk that answers nothing until the test lets go of it.
+struct Stuck(Receiver<()>);
+
+impl Store for Stuck {
+    fn load(&mut self) -> Result<Stored, StoreError> {
+        Err(StoreError::Closed { path: PathBuf::from("stuck") })
+    }
+
+    fn commit(&mut self, _: &[Write]) -> Result<(), StoreError> {
+        // An error: the test has let go.
+        let _ = self.0.recv();
+        Ok(())
+    }
+}
+
+/// A store that commits nothing until what is returned with it is dropped.
+pub(crate) async fn stuck_store() -> (StoreHandle, Sender<()>) {
+    let (release, held) = std::sync::mpsc::channel();
+    let metrics = Metrics::new("0", "none");
+    let store = StoreHandle::start(Path::new("stuck"), metrics, || Ok(Stuck(held))).await.unwrap();
+    (store, release)
+}
