@@ -17,6 +17,10 @@ pub(crate) enum FarmCommand {
         old_is_dead: bool,
         answer: oneshot::Sender<Result<Admitted, AttachRefused>>,
     },
+    /// The bond of a certificate's name could not be stored.
+    Unbind {
+        certificate: String,
+    },
     Detach {
         host_id: HostId,
         stream_epoch: u64,

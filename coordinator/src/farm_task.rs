@@ -79,9 +79,12 @@ pub(crate) async fn run(
             }
         }
     }
+    // The store's own errors are logged where they happen.
+    if let Some(storing) = task.last_store.take() {
+        let _ = storing.await;
+    }
     task.store_last_known();
     if let Some(storing) = task.last_store.take() {
-        // The store's own errors are logged where they happen.
         let _ = storing.await;
     }
 }
@@ -134,6 +137,7 @@ impl FarmTask {
                 // Whoever asked may be gone; its stream then ends by itself.
                 let _ = answer.send(attached.map(settings));
             }
+            FarmCommand::Unbind { certificate } => self.farm.unbind(&certificate),
             FarmCommand::Detach { host_id, stream_epoch, goodbye } => {
                 self.farm.detach(&host_id, stream_epoch, goodbye, self.shared.now());
             }

@@ -67,8 +67,12 @@ impl HostLink {
     }
 
     /// Ends the stream after what waits in its queue. Dropping the link would not do: whoever holds it may drop it late.
+    /// A stream that another one replaced, or that was ended otherwise, says so.
     pub(crate) fn finish(&self) {
-        if self.outbox.try_send(None).is_err() {
+        let ended =
+            self.ended.is_cancelled().then(|| Status::aborted("a newer stream of this host took over"));
+        let said = ended.is_none_or(|why| self.outbox.try_send(Some(Err(why))).is_ok());
+        if !said || self.outbox.try_send(None).is_err() {
             self.cut.cancel();
         }
     }

@@ -5,6 +5,7 @@
 //! gateway or anything else that a caller writes. What the farm can tell at any moment (hosts by state, live places) is
 //! asked for when somebody looks, so it cannot drift from the truth as counted-up gauges do.
 
+mod durations;
 mod farm;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -16,6 +17,7 @@ use prometheus_client::{
 };
 use usher_types::PoolName;
 
+use self::durations::Durations;
 use self::farm::Farm;
 pub use self::farm::FarmFigures;
 
@@ -37,6 +39,8 @@ pub enum ConsentAnswer {
 }
 
 impl ConsentAnswer {
+    const ALL: [Self; 3] = [Self::Admitted, Self::Refused, Self::Silent];
+
     const fn as_str(self) -> &'static str {
         match self {
             Self::Admitted => "admitted",
@@ -75,13 +79,16 @@ struct Series {
     registry: Registry,
     farm: Farm,
     placements: Family<PoolReason, Counter>,
-    place_seconds: Histogram,
+    /// The counters of `placements` that were used before: found without its lock, since every login counts here.
+    placements_by_reason: papaya::HashMap<(String, &'static str), Counter>,
+    place_seconds: Durations,
     failovers: Family<ByCause, Counter>,
     consents: Family<ByAnswer, Counter>,
+    consents_by_answer: [Counter; 3],
     reports: Family<ByKind, Counter>,
     values_rejected: Family<ByField, Counter>,
     streams_open: Gauge,
-    queue_drops: Family<ByKind, Counter>,
+    dropped: Family<ByKind, Counter>,
     store_commit_seconds: Histogram,
     store_commit_failures: Counter,
     store_rows_quarantined: Counter,
@@ -108,17 +115,21 @@ impl Metrics {
         let registry = all.sub_registry_with_prefix("usher_coordinator");
         let farm = Farm::default();
         registry.register_collector(Box::new(farm.clone()));
+        let consents = Family::<ByAnswer, Counter>::default();
         let mut series = Series {
             registry: Registry::default(),
             farm,
             placements: Family::default(),
-            place_seconds: Histogram::new(PLACE_BUCKETS),
+            placements_by_reason: papaya::HashMap::new(),
+            place_seconds: Durations::new(&PLACE_BUCKETS),
             failovers: Family::default(),
-            consents: Family::default(),
+            consents_by_answer: ConsentAnswer::ALL
+                .map(|answer| consents.get_or_create_owned(&ByAnswer { answer: answer.as_str() })),
+            consents,
             reports: Family::default(),
             values_rejected: Family::default(),
             streams_open: Gauge::default(),
-            queue_drops: Family::default(),
+            dropped: Family::default(),
             store_commit_seconds: Histogram::new(COMMIT_BUCKETS),
             store_commit_failures: Counter::default(),
             store_rows_quarantined: Counter::default(),
@@ -142,8 +153,12 @@ impl Metrics {
     /// (`LOWEST_LOAD`) or of the refusal (`MAX_USERS`), in the spelling of the wire.
     pub fn place_answered(&self, pool: Option<&PoolName>, reason: &'static str, took: Duration) {
         let pool = pool.map_or(NO_POOL, PoolName::as_str).to_owned();
-        self.series.placements.get_or_create(&PoolReason { pool, reason }).inc();
-        self.series.place_seconds.observe(took.as_secs_f64());
+        let known = self.series.placements_by_reason.pin();
+        let counter = known.get_or_insert_with((pool.clone(), reason), || {
+            self.series.placements.get_or_create_owned(&PoolReason { pool, reason })
+        });
+        counter.inc();
+        self.series.place_seconds.observe(took);
     }
 
     /// A gateway called Failover. `cause`: `busy`, `unreachable`, `refused`, `auth`, `other`.
@@ -153,7 +168,7 @@ impl Metrics {
 
     /// A host was asked for its consent.
     pub fn consent_answered(&self, answer: ConsentAnswer) {
-        self.series.consents.get_or_create(&ByAnswer { answer: answer.as_str() }).inc();
+        self.series.consents_by_answer[answer as usize].inc();
     }
 
     /// An agent's message was taken. `kind`: as in the wire's oneof, `load`.
@@ -168,8 +183,8 @@ impl Metrics {
 
     /// Something was dropped. `kind`: `decision` (the queue of the history was full), `hello` (a second one), `unknown`
     /// (a message of a later protocol).
-    pub fn report_dropped(&self, kind: &'static str) {
-        self.series.queue_drops.get_or_create(&ByKind { kind }).inc();
+    pub fn something_dropped(&self, kind: &'static str) {
+        self.series.dropped.get_or_create(&ByKind { kind }).inc();
     }
 
     /// An agent's stream is open until the answer is dropped.
@@ -268,10 +283,10 @@ fn register_farm(registry: &mut Registry, series: &Series) {
         series.values_rejected.clone(),
     );
     registry.register(
-        "report_queue_drops",
+        "dropped",
         "What was dropped instead of being taken in, by kind. decision growing: too little CPU, some decisions cannot be \
          explained; unknown: an agent of a later version; hello: a faulty agent",
-        series.queue_drops.clone(),
+        series.dropped.clone(),
     );
 }
 
@@ -410,7 +425,7 @@ mod tests {
         metrics.consent_answered(ConsentAnswer::Admitted);
         metrics.consent_answered(ConsentAnswer::Refused);
         metrics.report_taken("load");
-        metrics.report_dropped("decision");
+        metrics.something_dropped("decision");
         metrics.value_rejected("cpu_percent");
         let text = metrics.encode();
         let helps = text.lines().filter(|line| line.starts_with("# HELP")).count();

@@ -185,10 +185,13 @@ impl Agents {
         if writes.is_empty() {
             return Ok(());
         }
-        self.store.write(writes).await.map_err(|error| {
-            tracing::error!(%error, %host_id, "cannot store what an attach has changed");
-            Status::unavailable("what this attach changes could not be stored")
-        })
+        let Err(error) = self.store.write(writes).await else { return Ok(()) };
+        tracing::error!(%error, %host_id, "cannot store what an attach has changed");
+        if let Some(certificate) = attached.bind.clone() {
+            // In force only what is stored: the next attach binds it again.
+            self.shared.farm.send(FarmCommand::Unbind { certificate }).await.map_err(unavailable)?;
+        }
+        Err(Status::unavailable("what this attach changes could not be stored"))
     }
 
     fn welcome(&self, hello: &Hello, settings: Option<v1::PoolSettings>, link: &HostLink) {
@@ -321,7 +324,7 @@ impl HostStream {
                 },
                 // A message of a later version of the protocol.
                 Some(Ok(v1::AttachRequest { message: None })) => {
-                    self.shared.metrics.report_dropped("unknown")
+                    self.shared.metrics.something_dropped("unknown")
                 }
                 Some(Err(status)) => {
                     tracing::debug!(host_id = %self.host_id, %status, "a host's stream broke");
@@ -376,7 +379,7 @@ impl HostStream {
                 Err(fault) => self.count("goodbye", &[fault]),
             },
             // A stream introduces itself once; a second Hello changes nothing.
-            In::Hello(_) => self.shared.metrics.report_dropped("hello"),
+            In::Hello(_) => self.shared.metrics.something_dropped("hello"),
         }
         Taken::On
     }

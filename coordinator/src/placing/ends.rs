@@ -54,6 +54,10 @@ pub(crate) fn end_failed_places(shared: &Shared, request: &Request, failover: &F
     let Some(user) = request.user.as_deref().and_then(|user| pool.policy.user_match.key(user)) else {
         return;
     };
+    if pool.policy.is_shared_account(&user) {
+        // Which of that account's places is meant nobody can tell; the others must not lose theirs.
+        return;
+    }
     let hosts: Vec<&HostId> = [&failover.from_host]
         .into_iter()
         .chain(&failover.tried)

@@ -340,7 +340,7 @@ impl<'a> Placing<'a> {
             answered: answered.map(host_id),
         };
         if !self.shared.history.keep(record) {
-            self.shared.metrics.report_dropped("decision");
+            self.shared.metrics.something_dropped("decision");
         }
         text
     }

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// As many places as one host can sensibly hold; more would only make each report slower for everyone.
-const MAX_PLACES: usize = 8192;
+const MAX_PLACES: usize = 4095;
 /// Collectors are part of the agent's program: there are fewer than ten.
 const MAX_COLLECTORS: usize = 64;
 /// A run queue of a million per CPU is beyond any machine; a bound keeps sums finite.

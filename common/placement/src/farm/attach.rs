@@ -109,6 +109,11 @@ impl Farm {
         Ok(attached)
     }
 
+    /// The bond of a certificate's name could not be stored: it is not in force.
+    pub fn unbind(&mut self, certificate: &str) {
+        self.bindings.remove(certificate);
+    }
+
     /// Takes a host that is gone for good out of the farm. Its drain, for the machine that has its name now.
     fn retire(&mut self, host_id: &HostId) -> Option<Arc<DrainMark>> {
         let entry = self.remove_host(host_id);
