@@ -29,7 +29,7 @@ async fn a_real_host_says_hello_and_then_its_whole_state() {
     let later = stream.load("a CPU share", |load| load.cpu_percent.is_some()).await;
     assert!((0.0..=100.0).contains(&later.cpu_percent.unwrap()));
 
-    stream.send(ToAgent::Tick(v1::Tick { tick: 41 })).await;
+    stream.send(ToAgent::Tick(v1::Tick { tick: 41, ..Default::default() })).await;
     stream.load("an echo", |load| load.tick_echo == Some(41)).await;
     stream.send(ToAgent::Ping(v1::Ping { nonce: 9 })).await;
     let is_pong = |message| matches!(message, FromAgent::Pong(v1::Pong { nonce: 9 })).then_some(());

@@ -315,7 +315,7 @@ mod tests {
     #[tokio::test]
     async fn a_host_that_does_not_read_is_cut_off() {
         let (link, output) = HostLink::new(1, 2);
-        let tick = || Message::Tick(v1::Tick { tick: 1 });
+        let tick = || Message::Tick(v1::Tick { tick: 1, ..v1::Tick::default() });
         assert!(link.send(tick()) && link.send(tick()));
         assert!(!link.ended.is_cancelled());
         assert!(!link.send(tick()));
@@ -326,10 +326,10 @@ mod tests {
     #[tokio::test]
     async fn a_stream_ends_after_its_last_message_though_its_link_is_still_held() {
         let (link, output) = HostLink::new(1, 8);
-        link.send(Message::Tick(v1::Tick { tick: 1 }));
+        link.send(Message::Tick(v1::Tick { tick: 1, ..v1::Tick::default() }));
         link.finish();
         assert_eq!(output.count().await, 1);
-        assert!(!link.send(Message::Tick(v1::Tick { tick: 2 })));
+        assert!(!link.send(Message::Tick(v1::Tick { tick: 2, ..v1::Tick::default() })));
     }
 
     #[tokio::test]
@@ -340,7 +340,7 @@ mod tests {
         links.open(host_id.clone(), new.clone());
         assert!(old.ended.is_cancelled());
         links.close(&host_id, &old);
-        assert!(links.send(&host_id, Message::Tick(v1::Tick { tick: 1 })));
+        assert!(links.send(&host_id, Message::Tick(v1::Tick { tick: 1, ..v1::Tick::default() })));
         links.end(&host_id, 2);
         assert!(!new.ended.is_cancelled(), "another stream is meant");
         links.end(&host_id, 1);

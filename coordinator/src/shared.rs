@@ -1,11 +1,8 @@
 //! What every call of a coordinator can reach without waiting for anybody.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
 };
 
 use arc_swap::ArcSwap;
@@ -74,10 +71,12 @@ impl Shared {
         (prefix == self.decision_prefix).then(|| sequence.parse().ok()).flatten()
     }
 
-    /// Bound of the random wait of an agent before it connects again.
-    pub(crate) fn reconnect_spread(&self) -> Duration {
+    /// Bound of the random wait of an agent before it connects again, milliseconds.
+    pub(crate) fn reconnect_spread_ms(&self) -> u32 {
+        // Those that were known before a start come back too, though their streams are not open yet.
+        let registered = self.snapshot.load().pools.values().map(|pool| pool.hosts.len()).sum::<usize>();
         // A thirtieth of a second each, so that a thousand agents come back over half a minute.
-        let seconds = (self.links.len() / 30).clamp(2, 30);
-        Duration::from_secs(seconds as u64)
+        let seconds = (registered.max(self.links.len()) / 30).clamp(2, 30);
+        u32::try_from(seconds * 1000).unwrap_or(u32::MAX)
     }
 }

@@ -223,7 +223,10 @@ impl Reporter {
                     let (host, coordinator) = (&self.host.hello.host_name, self.target.as_str());
                     tracing::info!(%host, coordinator, coordinator_id, instance_id, "attached");
                 }
-                Ok(Wanted::Tick(newest)) => tick.set(newest),
+                Ok(Wanted::Tick { tick: newest, spread }) => {
+                    tick.set(newest);
+                    spread.into_iter().for_each(|spread| reconnect.told(spread));
+                }
                 Ok(Wanted::Host(command)) => {
                     self.host.commands.send(command).await.map_err(|_| StreamEnd::HostGone)?;
                 }

@@ -26,7 +26,12 @@ pub(super) enum Wanted {
         spread: Duration,
     },
     /// Echo this from now on.
-    Tick(u64),
+    Tick {
+        /// The tick.
+        tick: u64,
+        /// Another bound of the wait before a reconnect.
+        spread: Option<Duration>,
+    },
     /// Something of the host.
     Host(HostCommand),
     /// An answer, at once.
@@ -71,7 +76,10 @@ pub(super) fn wanted(
             instance_id: welcome.instance_id,
             spread: Duration::from_millis(u64::from(welcome.reconnect_spread_ms)),
         },
-        Message::Tick(tick) => Wanted::Tick(tick.tick),
+        Message::Tick(tick) => Wanted::Tick {
+            tick: tick.tick,
+            spread: tick.reconnect_spread_ms.map(|ms| Duration::from_millis(u64::from(ms))),
+        },
         Message::PoolSettings(settings) => {
             let told = read::pool_settings(settings).map_err(Misread::many("the settings"))?;
             let PoolSettings { pool, version, policy, drain: _ } = told;

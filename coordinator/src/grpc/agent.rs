@@ -86,6 +86,7 @@ impl AgentService for Agents {
             interval: hello.report_interval,
             host_id: hello.host_id,
             ticks: Ticks::default(),
+            told_spread_ms: 0,
             replicas: Pages::default(),
             sessions: Pages::default(),
         };
@@ -195,11 +196,10 @@ impl Agents {
     }
 
     fn welcome(&self, hello: &Hello, settings: Option<v1::PoolSettings>, link: &HostLink) {
-        let spread = self.shared.reconnect_spread();
         link.send(Message::Welcome(v1::Welcome {
             coordinator_id: self.shared.coordinator_id.clone(),
             instance_id: self.shared.instance_id.clone(),
-            reconnect_spread_ms: u32::try_from(spread.as_millis()).unwrap_or(u32::MAX),
+            reconnect_spread_ms: self.shared.reconnect_spread_ms(),
         }));
         if let Some(settings) = settings {
             link.send(Message::PoolSettings(settings));
@@ -272,6 +272,7 @@ struct HostStream {
     host_id: HostId,
     interval: Duration,
     ticks: Ticks,
+    told_spread_ms: u32,
     replicas: Pages<Replica>,
     sessions: Pages<Session>,
 }
@@ -309,7 +310,8 @@ impl HostStream {
                 }
                 _ = ticks.tick() => {
                     let tick = self.ticks.next(self.shared.now());
-                    if !self.link.send(Message::Tick(v1::Tick { tick })) {
+                    let reconnect_spread_ms = self.changed_spread();
+                    if !self.link.send(Message::Tick(v1::Tick { tick, reconnect_spread_ms })) {
                         return None;
                     }
                     continue;
@@ -400,6 +402,12 @@ impl HostStream {
                 cell.set_silent(false);
             }
         }
+    }
+
+    /// The first agents of a farm attach when it is small: as it grows, they must know that they come back among many.
+    fn changed_spread(&mut self) -> Option<u32> {
+        let spread_ms = self.shared.reconnect_spread_ms();
+        (std::mem::replace(&mut self.told_spread_ms, spread_ms) != spread_ms).then_some(spread_ms)
     }
 
     fn source(&self, tick_echo: Option<u64>) -> Source {
