@@ -1,6 +1,6 @@
 //! What the farm is told or asked: every change of it goes through one queue of these.
 
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use usher_placement::farm::{ApplyRefused, AttachRefused, Attached, DrainMark, PoolRecord};
 use usher_proto::v1;
 use usher_types::{
@@ -78,9 +78,12 @@ pub(crate) struct Admitted {
 }
 
 /// Which stream a message came through, and when it was measured.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Debug)]
 pub(crate) struct Source {
     pub host_id: HostId,
     pub stream_epoch: u64,
     pub measured_at: BootTime,
+    /// Given back when the message was taken in: each stream has only a few.
+    #[expect(dead_code, reason = "acts when it is dropped")]
+    pub turn: OwnedSemaphorePermit,
 }

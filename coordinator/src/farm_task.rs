@@ -1,8 +1,8 @@
 //! The one owner of the farm: takes in what hosts and admins say, one after the other, and publishes what it makes.
 //!
-//! Everything arrives through one bounded queue. A sender waits while it is full, and each stream sends one message at a
-//! time, so a host that floods slows itself down and nobody else. Nothing here waits for the disk: what must last is
-//! stored by whoever asked, before it comes here.
+//! Everything arrives through one bounded queue. A sender waits while it is full, and of each stream only a few messages
+//! are in it at a time, so a host that floods slows itself down and nobody else. Nothing here waits for the disk: what
+//! must last is stored by whoever asked, before it comes here.
 
 use std::{
     sync::{Arc, atomic::Ordering},

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tonic::{Code, Status};
@@ -416,4 +417,51 @@ async fn a_message_of_five_megabytes_ends_its_own_stream_only() {
     let mut again = FakeAgent::attach(&farm.client, v1::Hello { stream_epoch: 2, ..hello }).await.unwrap();
     let host = again.report(load(10.0, 10.0, 5, 10)).await;
     assert_eq!((host.connected, host.users), (true, Some(5)));
+}
+
+#[tokio::test]
+async fn a_host_that_makes_up_thousands_of_places_in_each_report_harms_nobody() {
+    let mut farm = WithGoodHost::start().await;
+    let bad = v1::Hello { pool: "other".into(), ..hello("bad") };
+    let bad = FakeAgent::attach(&farm.client, bad).await.unwrap();
+    let place_of = |round: usize, number: usize| {
+        let token = v1::Token { gateway: "g1".into(), request_id: format!("R{round}-{number}") };
+        v1::PendingPlace { token: Some(token), pool: "other".into(), ..pending_place() }
+    };
+    let floods: Vec<v1::Load> = (1..=150)
+        .map(|round| v1::Load {
+            sequence: round as u64,
+            incarnation_ms: 1000,
+            pending: (0..4095).map(|number| place_of(round, number)).collect(),
+            ..load(1.0, 1.0, 1, 1)
+        })
+        .collect();
+    let last = v1::Load { sequence: 151, incarnation_ms: 1000, ..load(1.0, 1.0, 77, 1) };
+    let taken = AtomicBool::new(false);
+    let flood = async {
+        for report in floods.into_iter().chain([last]) {
+            bad.say(Said::Load(report)).await;
+        }
+        bad.seen("its last report", |host| host.users == Some(77) && host.pending_places == 0).await;
+        taken.store(true, Ordering::Relaxed);
+    };
+    // Nobody else's login waits for it, and nobody takes the coordinator for frozen.
+    let logins = async {
+        while !taken.load(Ordering::Relaxed) {
+            let request = v1::PlaceRequest { dry_run: true, ..place("desk", "during") };
+            farm.client.place(request).await.unwrap();
+        }
+    };
+    tokio::join!(flood, logins);
+    farm.is_well().await;
+    // Remembered for a minute each, the 600 000 places would fill 400 MB.
+    let resident_kb = resident_kb(farm.farm.coordinator.pid());
+    assert!(resident_kb < 200_000, "{resident_kb} kB");
+}
+
+/// Memory of a process that is in RAM.
+fn resident_kb(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.split_whitespace().next().unwrap().parse().unwrap()
 }

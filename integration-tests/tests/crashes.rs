@@ -205,7 +205,7 @@ async fn a_killed_agent_keeps_its_places_and_they_count_before_and_after_its_res
 async fn case_119_a_coordinator_ends_within_ten_seconds_however_many_streams_are_open() {
     let mut farm = Farm::start().await;
     let client = farm.client();
-    let mut agent = farm.agent("many").modelled(100).await;
+    let mut agent = farm.agent("many").modelled(200).await;
     let fake = FakeAgent::attach(&client, hello("fake")).await.unwrap();
     // One that never reads what it is sent.
     let (unread, queue) = tokio::sync::mpsc::channel(8);
@@ -225,6 +225,36 @@ async fn case_119_a_coordinator_ends_within_ten_seconds_however_many_streams_are
     assert!(agent.is_running());
     agent.terminate();
     assert_eq!(agent.ended(Duration::from_secs(10)).await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn case_119_a_second_signal_does_not_wait_for_a_call_that_never_ends() {
+    let settings = "[limits]\nmax_concurrent_calls = 1\ncall_deadline = \"1m\"\n";
+    let mut farm = Farm::start().settings(settings).await;
+    let client = farm.client();
+    // A request whose message never comes: the shutdown gives such a call seconds to end.
+    let mut grpc = tonic::client::Grpc::new(client.channel.clone());
+    grpc.ready().await.unwrap();
+    let endless = tokio::spawn(async move {
+        let path = "/usher.v1.PlacementService/Place".parse().unwrap();
+        let codec: tonic_prost::ProstCodec<v1::PlaceRequest, v1::PlaceResponse> =
+            tonic_prost::ProstCodec::default();
+        grpc.client_streaming(tonic::Request::new(tokio_stream::pending()), path, codec).await
+    });
+    wait_until("the call to be under way", LONG, async || {
+        client.hosts().await.is_err_and(|status| reason(&status) == "OVERLOADED")
+    })
+    .await;
+
+    let begun = Instant::now();
+    farm.coordinator.terminate();
+    let waits = async || farm.coordinator.log().contains("a second signal exits at once");
+    wait_until("the first signal to be taken", LONG, waits).await;
+    assert!(farm.coordinator.is_running(), "it waits for the call");
+    farm.coordinator.terminate();
+    assert_eq!(farm.coordinator.ended(LONG).await.code(), Some(143));
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert!(endless.await.unwrap().is_err());
 }
 
 #[tokio::test]

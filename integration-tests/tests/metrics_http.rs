@@ -5,7 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tonic::Code;
-use usher_integration_tests::{FakeAgent, Farm, LONG, hello, http_get, load, place, wait_for, wait_until};
+use usher_integration_tests::{
+    Client, FakeAgent, Farm, LONG, Process, binary, hello, http_get, load, place, wait_for, wait_until,
+};
 use usher_proto::v1;
 
 /// One sample of an exposition: name, labels as written, value.
@@ -145,4 +147,47 @@ async fn it_is_healthy_while_it_lives_and_ready_once_it_may_place() {
         placed.is_ok() || farm.client().place(place("desk", "R1")).await.is_ok()
     })
     .await;
+}
+
+/// TCP ports that a process listens on.
+fn listening_ports(pid: u32) -> BTreeSet<u16> {
+    let files = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let links = files.filter_map(|file| std::fs::read_link(file.unwrap().path()).ok());
+    let sockets: BTreeSet<String> = links
+        .filter_map(|link| Some(link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned()))
+        .collect();
+    let tables = ["tcp", "tcp6"].map(|name| std::fs::read_to_string(format!("/proc/{pid}/net/{name}")));
+    let tables = tables.map(Result::unwrap_or_default).concat();
+    let ports = tables.lines().filter_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        // The local address, the state (0A: it listens), the inode.
+        let (local, state, inode) = (words.get(1)?, words.get(3)?, words.get(9)?);
+        let ours = *state == "0A" && sockets.contains(*inode);
+        ours.then(|| u16::from_str_radix(local.rsplit(':').next()?, 16).ok())?
+    });
+    ports.collect()
+}
+
+#[tokio::test]
+async fn without_http_it_serves_grpc_and_listens_nowhere_else() {
+    let farm = Farm::start().await;
+    let both = BTreeSet::from([farm.coordinator.grpc.port(), farm.coordinator.http.port()]);
+    assert_eq!(listening_ports(farm.coordinator.pid()), both);
+
+    let folder = tempfile::tempdir().unwrap();
+    let settings = folder.path().join("coordinator.toml");
+    std::fs::write(&settings, "").unwrap();
+    let mut command = std::process::Command::new(binary("usher-coordinator"));
+    command.arg("--config").arg(&settings).arg("--data-dir").arg(folder.path());
+    command.args(["--listen", "127.0.0.1:0", "--http-listen", "none"]);
+    let without = Process::start("coordinator", &mut command, &folder.path().join("log"));
+    let said = wait_for("the coordinator to listen", LONG, async || {
+        let text = std::fs::read(folder.path().join("listening.json")).map_err(|error| error.to_string())?;
+        serde_json::from_slice::<serde_json::Value>(&text).map_err(|error| error.to_string())
+    })
+    .await;
+    assert!(said["http"].is_null(), "{said}");
+    let grpc: std::net::SocketAddr = said["grpc"].as_str().unwrap().parse().unwrap();
+    assert!(Client::new(grpc, None).hosts().await.unwrap().is_empty());
+    assert_eq!(listening_ports(without.pid()), BTreeSet::from([grpc.port()]));
 }

@@ -17,6 +17,10 @@ use usher_types::{Goodbye, Latency, Load, Replica, Session};
 use super::pages::{Entry, Pages, inventory_page, sessions_page};
 use crate::host::{Answer, HostHandle};
 
+/// Bound of the places in one Load, bytes: below the 4 MiB that a coordinator takes unless told otherwise, with room for
+/// all else. Only names of hundreds of bytes could bring the live places alone above it.
+const PLACES_BYTES: usize = 4_000_000;
+
 /// The newest tick of a stream, shared by its two directions. 0 stands for none yet: coordinators count from 1.
 #[derive(Debug, Default)]
 pub(super) struct NewestTick(AtomicU64);
@@ -180,7 +184,23 @@ fn load_message(load: &Load, sequence: u64, tick_echo: Option<u64>, streams_held
     message.sequence = sequence;
     message.tick_echo = tick_echo;
     message.streams_held = streams_held;
+    message.ended.drain(..ended_without_room(load));
     Message::Load(message)
+}
+
+/// How many of the places that ended, the oldest first, must stay out of the Load. Whoever misses an end counts that
+/// place until the host no longer lists it, or its time is over: too many for a while, never too few.
+fn ended_without_room(load: &Load) -> usize {
+    let pending: usize = load.pending.iter().map(Entry::wire_bytes).sum();
+    let mut room = PLACES_BYTES.saturating_sub(pending);
+    let fitting = load.ended.iter().rev().take_while(|place| match room.checked_sub(place.wire_bytes()) {
+        Some(left) => {
+            room = left;
+            true
+        }
+        None => false,
+    });
+    load.ended.len() - fitting.count()
 }
 
 fn latency_message(latency: &Latency, sequence: u64) -> Message {
@@ -199,5 +219,70 @@ fn answer_message(answer: Answer) -> Message {
             Message::SessionCheckAnswer(v1::SessionCheckAnswer { check_id, exists })
         }
         Answer::Pong { nonce } => Message::Pong(v1::Pong { nonce }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use prost::Message as _;
+    use usher_types::{EndReason, EndedPlace, Endpoint, GatewayId, PendingPlace, PoolName, RequestId, Token};
+
+    use super::*;
+
+    /// A host as full as its book can be, whose names are all of this length.
+    fn full_load(bytes: usize) -> Load {
+        let text = "x".repeat(bytes);
+        let pool = PoolName::new(&text).unwrap();
+        let endpoint = Endpoint { kind: "ssh".into(), address: text.clone(), port: u16::MAX };
+        let token = |number: u32| Token {
+            gateway: GatewayId::new(&text).unwrap(),
+            request_id: RequestId::new(format!("{number:0bytes$}")).unwrap(),
+        };
+        let pending = |number| PendingPlace {
+            token: token(number),
+            attempt: u32::MAX,
+            content_hash: u64::MAX,
+            pool: pool.clone(),
+            endpoint: endpoint.clone(),
+            user: Some(text.clone()),
+            cost: 100,
+            counted_users: 100,
+            left: Duration::from_secs(3_600),
+            connected: true,
+            admitted: true,
+        };
+        let ended = |number| EndedPlace {
+            token: token(number),
+            attempt: u32::MAX,
+            reason: EndReason::Superseded,
+            ended_ago: Duration::from_secs(60),
+            content_hash: u64::MAX,
+            pool: pool.clone(),
+            endpoint: endpoint.clone(),
+        };
+        let (pending, ended) = ((0..4095).map(pending).collect(), (0..4095).map(ended).collect());
+        Load { pending, ended, ..Load::default() }
+    }
+
+    fn sent(load: &Load) -> v1::Load {
+        match load_message(load, u64::MAX, Some(u64::MAX), u32::MAX) {
+            Message::Load(load) => load,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_load_stays_below_what_a_coordinator_takes_and_leaves_out_the_oldest_ends() {
+        let long = sent(&full_load(128));
+        assert!(long.encoded_len() < 4 << 20, "{}", long.encoded_len());
+        assert_eq!(long.pending.len(), 4095, "every live place");
+        assert!((1000..4095).contains(&long.ended.len()), "{}", long.ended.len());
+        let id = |place: &v1::EndedPlace| place.token.as_ref().unwrap().request_id.parse::<u32>().unwrap();
+        assert_eq!(id(long.ended.last().unwrap()), 4094, "the newest");
+
+        let usual = sent(&full_load(36));
+        assert_eq!((usual.pending.len(), usual.ended.len()), (4095, 4095));
     }
 }

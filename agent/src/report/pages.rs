@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use usher_proto::{InventoryPage, SessionsPage};
-use usher_types::{BootTime, Replica, Session};
+use usher_types::{BootTime, EndedPlace, Endpoint, PendingPlace, PoolName, Replica, Session, Token};
 
 use crate::host::Listing;
 
@@ -32,6 +32,23 @@ impl Entry for Replica {
 impl Entry for Session {
     fn wire_bytes(&self) -> usize {
         self.id.len() + self.user.len() + OVERHEAD_BYTES
+    }
+}
+
+fn place_bytes(token: &Token, pool: &PoolName, endpoint: &Endpoint) -> usize {
+    let names = token.gateway.as_str().len() + token.request_id.as_str().len() + pool.as_str().len();
+    names + endpoint.kind.len() + endpoint.address.len() + 2 * OVERHEAD_BYTES
+}
+
+impl Entry for PendingPlace {
+    fn wire_bytes(&self) -> usize {
+        place_bytes(&self.token, &self.pool, &self.endpoint) + self.user.as_ref().map_or(0, String::len)
+    }
+}
+
+impl Entry for EndedPlace {
+    fn wire_bytes(&self) -> usize {
+        place_bytes(&self.token, &self.pool, &self.endpoint)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::{
-    sync::oneshot,
+    sync::{Semaphore, oneshot},
     time::{MissedTickBehavior, interval, timeout},
 };
 use tokio_stream::StreamExt;
@@ -36,6 +36,8 @@ const PING_WITHIN: Duration = Duration::from_secs(2);
 const TICK_EVERY: Duration = Duration::from_secs(1);
 /// Entries of a list that is sent in pages: far above what one host serves, and a bound on memory.
 const MAX_LISTED: usize = 200_000;
+/// Messages of one stream that may wait for the farm: a host that floods waits for itself and fills nobody's queue.
+const TURNS: usize = 4;
 
 /// The service.
 pub(crate) struct Agents {
@@ -87,6 +89,7 @@ impl AgentService for Agents {
             host_id: hello.host_id,
             ticks: Ticks::default(),
             told_spread_ms: 0,
+            turns: Arc::new(Semaphore::new(TURNS)),
             replicas: Pages::default(),
             sessions: Pages::default(),
         };
@@ -273,6 +276,7 @@ struct HostStream {
     interval: Duration,
     ticks: Ticks,
     told_spread_ms: u32,
+    turns: Arc<Semaphore>,
     replicas: Pages<Replica>,
     sessions: Pages<Session>,
 }
@@ -344,7 +348,7 @@ impl HostStream {
             In::Latency(latency) => {
                 let (latency, faults) = read::latency(latency);
                 self.count("latency", &faults);
-                let from = self.source(None);
+                let Some(from) = self.source(None).await else { return Taken::Stopped };
                 return self.send(FarmCommand::Latency { from, latency, faults: faults.len() }).await;
             }
             In::InventoryPage(page) => {
@@ -353,7 +357,8 @@ impl HostStream {
                 if let Some(replicas) =
                     self.replicas.take(page.generation, page.page, page.last, page.replicas)
                 {
-                    return self.send(FarmCommand::Replicas { from: self.source(None), replicas }).await;
+                    let Some(from) = self.source(None).await else { return Taken::Stopped };
+                    return self.send(FarmCommand::Replicas { from, replicas }).await;
                 }
             }
             In::SessionsPage(page) => {
@@ -362,7 +367,8 @@ impl HostStream {
                 if let Some(sessions) =
                     self.sessions.take(page.generation, page.page, page.last, page.sessions)
                 {
-                    return self.send(FarmCommand::Sessions { from: self.source(None), sessions }).await;
+                    let Some(from) = self.source(None).await else { return Taken::Stopped };
+                    return self.send(FarmCommand::Sessions { from, sessions }).await;
                 }
             }
             In::PlaceAnswer(answer) => match read::place_answer(answer) {
@@ -389,7 +395,7 @@ impl HostStream {
     async fn take_load(&mut self, load: v1::Load) -> Taken {
         let (load, faults) = read::load(load);
         self.count("load", &faults);
-        let from = self.source(load.tick_echo);
+        let Some(from) = self.source(load.tick_echo).await else { return Taken::Stopped };
         self.send(FarmCommand::Load { from, load: Box::new(load), faults }).await
     }
 
@@ -410,13 +416,12 @@ impl HostStream {
         (std::mem::replace(&mut self.told_spread_ms, spread_ms) != spread_ms).then_some(spread_ms)
     }
 
-    fn source(&self, tick_echo: Option<u64>) -> Source {
-        let now = self.shared.now();
-        Source {
-            host_id: self.host_id.clone(),
-            stream_epoch: self.link.stream_epoch,
-            measured_at: self.ticks.measured_at(tick_echo, now, self.interval),
-        }
+    /// When a message came, and its turn, which may have to be waited for. Absent once the process stops.
+    async fn source(&self, tick_echo: Option<u64>) -> Option<Source> {
+        let measured_at = self.ticks.measured_at(tick_echo, self.shared.now(), self.interval);
+        let (host_id, stream_epoch) = (self.host_id.clone(), self.link.stream_epoch);
+        let turn = self.turns.clone().acquire_owned().await.ok()?;
+        Some(Source { host_id, stream_epoch, measured_at, turn })
     }
 
     async fn send(&self, command: FarmCommand) -> Taken {

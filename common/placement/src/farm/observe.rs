@@ -55,6 +55,7 @@ impl Farm {
         host.cell.apply(change);
         // Only now: whoever ends one of them takes it out of the cell, where it must be by then.
         taken_over.into_iter().for_each(|grant| self.ledger.insert(grant));
+        self.ledger.bound_host(host_id);
         host.cell.set_silent(false);
         host.view.reading = Some(Arc::new(reading));
         self.publish(host_id);

@@ -22,6 +22,10 @@ use crate::farm::HostCell;
 
 /// How long an ended place is remembered, so that a retry of its request is known.
 const REMEMBER: Duration = Duration::from_secs(60);
+/// Most places of one host that are remembered, and how many of the ended ones then stay: as many as a host keeps itself.
+/// Only a fault comes to these in a minute, and a host must not fill the memory by making up places.
+const MOST_ON_HOST: usize = 4 * ENDED_KEPT;
+const ENDED_KEPT: usize = 4095;
 
 /// Where a place stands.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -387,6 +391,27 @@ impl Ledger {
     /// Number of live places.
     pub fn live(&self) -> usize {
         self.grants.pin().values().filter(|grant| grant.counts()).count()
+    }
+
+    /// Forgets the oldest of a host's ended places, if it has more places than any host comes to.
+    pub(crate) fn bound_host(&self, host_id: &HostId) {
+        let Some(on_host) = self.by_host.pin().get(host_id).cloned() else { return };
+        let on_host = on_host.pin();
+        if on_host.len() <= MOST_ON_HOST {
+            return;
+        }
+        let mut ended: Vec<Arc<Grant>> = on_host.values().filter(|grant| !grant.counts()).cloned().collect();
+        let Some(surplus) = ended.len().checked_sub(ENDED_KEPT).filter(|surplus| *surplus > 0) else {
+            return;
+        };
+        ended.select_nth_unstable_by_key(surplus - 1, |grant| grant.ended_at());
+        let grants = self.grants.pin();
+        for grant in ended.into_iter().take(surplus) {
+            // A token that was given anew meanwhile stays.
+            let is_it = |_: &Token, known: &Arc<Grant>| Arc::ptr_eq(known, &grant);
+            let _ = grants.remove_if(&grant.token, is_it);
+            let _ = on_host.remove_if(&grant.token, is_it);
+        }
     }
 
     /// Forgets what ended long ago.

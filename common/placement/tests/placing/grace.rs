@@ -80,6 +80,28 @@ fn case_135_after_ten_seconds_it_chooses_among_those_it_has_heard() {
 }
 
 #[test]
+fn when_nobody_is_heard_placements_are_stale_then_refused_and_all_are_offline_after_the_grace() {
+    let mut sim = restarted(&Sim::of_users(&[("a", 1), ("b", 2)]));
+    let gone = |effect: &Effect| matches!(effect, Effect::StateChanged { to: HostState::Offline, .. });
+    for second in 0..=60 {
+        assert_eq!(["a", "b"].map(|host| sim.state(host)), [HostState::Unknown; 2], "after {second} s");
+        let refusal = sim.place(&ask("r1")).refusal().kind;
+        let expected = if second <= 10 { RefusalKind::Stale } else { RefusalKind::AllOffline };
+        assert_eq!(refusal, expected, "after {second} s");
+        assert_eq!(
+            sim.pass(1).iter().filter(|effect| gone(effect)).count(),
+            if second == 60 { 2 } else { 0 }
+        );
+    }
+    assert_eq!(["a", "b"].map(|host| sim.state(host)), [HostState::Offline; 2]);
+    assert_eq!(sim.place(&ask("r1")).refusal().kind, RefusalKind::AllOffline);
+    // One report brings a host back, as at any time.
+    sim.attach("b");
+    sim.report("b", users(2));
+    assert_eq!(sim.place(&ask("r1")).host(), "b");
+}
+
+#[test]
 fn hosts_that_were_gone_before_are_not_waited_for() {
     let mut sim = fifty();
     for n in 0..10 {

@@ -137,3 +137,25 @@ fn nothing_is_left_of_what_ended_long_ago_not_even_where_its_token_moved_on() {
     assert!(ledger.get(&token("r1")).is_none());
     assert_eq!(ledger.by_user.pin().len(), 0);
 }
+
+#[test]
+fn a_host_that_makes_up_places_fills_no_memory_and_loses_no_live_one() {
+    let ledger = Ledger::new();
+    let host = HostId::new("a").unwrap();
+    let other = grant("other", "b", None, 1, false);
+    other.end(EndReason::Failed, at(0));
+    ledger.insert(other);
+    ledger.insert(grant("live", "a", None, 1, false));
+    let most = u64::try_from(MOST_ON_HOST).unwrap();
+    for n in 0..most {
+        let made_up = grant(&format!("r{n}"), "a", None, 1, false);
+        made_up.end(EndReason::Expired, at(0) + Duration::from_millis(n));
+        ledger.insert(made_up);
+        ledger.bound_host(&host);
+    }
+    let known = |request: &str| ledger.get(&token(request)).is_some();
+    assert_eq!(ledger.grants.pin().len(), ENDED_KEPT + 2);
+    assert_eq!(ledger.by_host.pin().get(&host).unwrap().pin().len(), ENDED_KEPT + 1);
+    assert!(known("live") && known("other") && known(&format!("r{}", most - 1)));
+    assert!(!known("r0"), "the oldest is forgotten first");
+}
