@@ -105,7 +105,7 @@ impl Farm {
             self.bindings.insert(name.to_owned(), hello.host_id.clone());
             attached.bind = Some(name.to_owned());
         }
-        attached.drain_ended = self.introduce(hello, certificate_name, inherited);
+        attached.drain_ended = self.introduce(hello, inherited);
         Ok(attached)
     }
 
@@ -186,23 +186,17 @@ impl Farm {
     }
 
     /// Whether a drain ended because the host has booted again.
-    fn introduce(
-        &mut self,
-        hello: &Hello,
-        certificate: Option<&str>,
-        inherited: Option<Arc<DrainMark>>,
-    ) -> bool {
+    fn introduce(&mut self, hello: &Hello, inherited: Option<Arc<DrainMark>>) -> bool {
         let moves = self.hosts.get(&hello.host_id).is_some_and(|old| old.view.facts.pool != hello.pool);
         let old = if moves { self.remove_host(&hello.host_id) } else { self.hosts.remove(&hello.host_id) };
         let waiting = self.waiting_drains.remove(&hello.host_id).map(Arc::new);
         let same_boot = old.as_ref().is_some_and(|old| old.view.facts.boot_id == hello.boot_id);
-        let mut entry = old.unwrap_or_else(|| new_entry(hello));
+        let mut entry = old.unwrap_or_else(|| new_entry(HostFacts::from(hello)));
         entry.view.facts = Arc::new(HostFacts::from(hello));
         entry.view.connected = true;
         entry.view.shut_down = false;
         entry.view.drain = entry.view.drain.or(waiting).or(inherited);
         entry.stream_epoch = Some(hello.stream_epoch);
-        entry.certificate_name = certificate.map(str::to_owned);
         if !same_boot {
             // Nothing that was measured or promised in an earlier boot is true in this one.
             for grant in self.ledger.on_host(&hello.host_id) {

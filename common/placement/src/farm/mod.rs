@@ -78,8 +78,6 @@ struct HostEntry {
     tracker: AvailabilityTracker,
     /// Of the stream that is open.
     stream_epoch: Option<u64>,
-    /// The name in the certificate with which it came.
-    certificate_name: Option<String>,
     /// The state that was announced last.
     last_state: HostState,
     /// It counted as alive when the running grace began.

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use usher_availability::AvailabilityTracker;
-use usher_types::{BootTime, Drain, Hello, HostId, HostState, Memory, Readiness, SessionCounts};
+use usher_types::{BootTime, Drain, HostId, HostState, Memory, Readiness, SessionCounts};
 
 use super::{
     DrainMark, Farm, Grace, HostCell, HostEntry, HostFacts, HostView, Pool, PoolRecord, Reading,
@@ -84,27 +84,13 @@ impl Farm {
             clock_skew_ms: None,
             stale: Vec::new(),
         };
-        let entry = HostEntry {
-            view: HostView {
-                facts: Arc::new(known.facts),
-                connected: false,
-                shut_down: known.shut_down,
-                reading: Some(Arc::new(reading)),
-                latency: None,
-                drain: None,
-                sessions: Arc::new([]),
-                replicas: Arc::new([]),
-                rejected_values: 0,
-            },
-            cell: Arc::new(HostCell::new()),
-            tracker: AvailabilityTracker::default(),
-            stream_epoch: None,
-            certificate_name: None,
-            last_state: if known.was_offline { HostState::Offline } else { HostState::Unknown },
-            was_alive: !known.was_offline,
-            sessions_at: BootTime::ZERO,
-            last_good: LastGood::default(),
-        };
+        let mut entry = new_entry(known.facts);
+        entry.view.shut_down = known.shut_down;
+        entry.view.reading = Some(Arc::new(reading));
+        if known.was_offline {
+            entry.last_state = HostState::Offline;
+        }
+        entry.was_alive = !known.was_offline;
         self.insert_host(entry);
     }
 
@@ -210,11 +196,12 @@ impl Farm {
     }
 }
 
-pub(super) fn new_entry(hello: &Hello) -> HostEntry {
+/// A host of which only its facts are known.
+pub(super) fn new_entry(facts: HostFacts) -> HostEntry {
     HostEntry {
         view: HostView {
-            facts: Arc::new(HostFacts::from(hello)),
-            connected: true,
+            facts: Arc::new(facts),
+            connected: false,
             shut_down: false,
             reading: None,
             latency: None,
@@ -225,8 +212,7 @@ pub(super) fn new_entry(hello: &Hello) -> HostEntry {
         },
         cell: Arc::new(HostCell::new()),
         tracker: AvailabilityTracker::default(),
-        stream_epoch: Some(hello.stream_epoch),
-        certificate_name: None,
+        stream_epoch: None,
         last_state: HostState::Unknown,
         was_alive: false,
         sessions_at: BootTime::ZERO,

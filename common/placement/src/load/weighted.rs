@@ -40,6 +40,11 @@ impl Metrics {
     }
 }
 
+/// A percentage as a share, held within 0..=1.
+fn share(percent: f64) -> f64 {
+    (percent / 100.0).clamp(0.0, 1.0)
+}
+
 /// `value / top`, held within 0..=1; 0 if the top is 0: nobody has any, so nobody has more than another. Two numbers too
 /// large to be compared are equal, so 1.
 fn ratio(value: f64, top: f64) -> f64 {
@@ -145,8 +150,8 @@ impl Scale {
             Self { top_users, top_processes, weights: known.spread(weights), medians: Medians::default() };
         if known.some_missing() {
             scale.medians = Medians {
-                cpu: median(eligible.clone().filter_map(|host| host.cpu.map(|cpu| cpu / 100.0))),
-                memory: median(eligible.clone().filter_map(|host| host.memory.map(|memory| memory / 100.0))),
+                cpu: median(eligible.clone().filter_map(|host| host.cpu.map(share))),
+                memory: median(eligible.clone().filter_map(|host| host.memory.map(share))),
                 users: median(eligible.clone().filter_map(|host| host.users_share(top_users))),
                 processes: median(eligible.filter_map(|host| host.processes_share(top_processes))),
             };
@@ -164,8 +169,8 @@ impl Scale {
         }
         let users_missing = ratio(host.pending / host.capacity, self.top_users) + self.medians.users;
         let users = host.users_share(self.top_users).unwrap_or(users_missing.min(1.0));
-        let cpu = host.cpu.map_or(self.medians.cpu, |cpu| (cpu / 100.0).clamp(0.0, 1.0));
-        let memory = host.memory.map_or(self.medians.memory, |memory| (memory / 100.0).clamp(0.0, 1.0));
+        let cpu = host.cpu.map_or(self.medians.cpu, share);
+        let memory = host.memory.map_or(self.medians.memory, share);
         let processes = host.processes_share(self.top_processes).unwrap_or(self.medians.processes);
         Some(LoadTerms {
             cpu: weights.cpu_percent * cpu,
@@ -327,6 +332,12 @@ mod tests {
         let terms = Scale::of(weights(40.0, 20.0, 20.0, 20.0), 0.0, all).terms(&blind).unwrap();
         assert!((terms.cpu - 12.0).abs() < 1e-9);
         assert_eq!(terms.filled.names().collect::<Vec<_>>(), ["cpu"]);
+    }
+
+    #[test]
+    fn case_072_a_percentage_beyond_100_counts_as_100_where_it_stands_for_others_too() {
+        let hosts = [Metrics { cpu: None, ..host(0.0, 0.0, 0.0, 0.0) }, host(354.0, 0.0, 0.0, 0.0)];
+        assert_eq!(loads(weights(100.0, 0.0, 0.0, 0.0), &hosts), [100.0, 100.0]);
     }
 
     #[test]
