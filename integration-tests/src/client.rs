@@ -165,6 +165,17 @@ impl Client {
     }
 }
 
+/// Settings that change the weights only, percent.
+pub fn weights(cpu: f64, memory: f64, users: f64, processes: f64) -> v1::Policy {
+    let weights = v1::Weights {
+        cpu_percent: Some(cpu),
+        memory_percent: Some(memory),
+        users_percent: Some(users),
+        processes_percent: Some(processes),
+    };
+    v1::Policy { weights: Some(weights), ..Default::default() }
+}
+
 /// A request for a place in a pool, and nothing else.
 pub fn place(pool: &str, request_id: &str) -> v1::PlaceRequest {
     v1::PlaceRequest { pool: pool.to_owned(), request_id: request_id.to_owned(), ..Default::default() }

@@ -26,7 +26,7 @@ mod wait;
 
 pub use agent::{Agent, AgentStart};
 pub use binaries::{binary, proto_dir, python};
-pub use client::{Client, NamedChannel, place, reason, refusal};
+pub use client::{Client, NamedChannel, place, reason, refusal, weights};
 pub use coordinator::{Coordinator, CoordinatorStart};
 pub use ctl::{CtlOutput, run_ctl};
 pub use fake_agent::{FakeAgent, hello, load, operation};

@@ -6,21 +6,11 @@ use std::time::Duration;
 
 use tonic::Code;
 use usher_integration_tests::{
-    FakeAgent, Farm, LONG, hello, load, place, refusal, run_ctl, wait_for, wait_until,
+    FakeAgent, Farm, LONG, hello, load, place, refusal, run_ctl, wait_for, wait_until, weights,
 };
 use usher_proto::error::error_info;
 use usher_proto::v1;
 use usher_proto::v1::attach_response::Message as Heard;
-
-fn weights(cpu: f64, memory: f64, users: f64, processes: f64) -> v1::Policy {
-    let weights = v1::Weights {
-        cpu_percent: Some(cpu),
-        memory_percent: Some(memory),
-        users_percent: Some(users),
-        processes_percent: Some(processes),
-    };
-    v1::Policy { weights: Some(weights), ..Default::default() }
-}
 
 #[tokio::test]
 async fn case_154_of_two_writers_from_one_version_the_second_is_refused() {

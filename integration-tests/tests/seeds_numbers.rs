@@ -6,21 +6,10 @@ use std::net::UdpSocket;
 
 use tonic::Code;
 use usher_integration_tests::{
-    Client, FakeAgent, Farm, LONG, free_udp_port, hello, load, operation, place, refusal, wait_for,
+    Client, FakeAgent, Farm, LONG, free_udp_port, hello, load, operation, place, refusal, wait_for, weights,
 };
 use usher_proto::error::retry_after;
 use usher_proto::v1;
-
-/// Weights in percent: CPU, memory, users, processes.
-fn weights(cpu: f64, memory: f64, users: f64, processes: f64) -> v1::Policy {
-    let weights = v1::Weights {
-        cpu_percent: Some(cpu),
-        memory_percent: Some(memory),
-        users_percent: Some(users),
-        processes_percent: Some(processes),
-    };
-    v1::Policy { weights: Some(weights), ..Default::default() }
-}
 
 #[track_caller]
 fn near(found: f64, expected: f64, tolerance: f64) {

@@ -70,11 +70,6 @@ impl<'a> Taken<'a> {
         Self { shared, grant, kept: false }
     }
 
-    /// Tells the host of the place.
-    pub(super) fn tell(&self) {
-        tell(self.shared, &self.grant);
-    }
-
     /// The caller has its answer.
     pub(super) fn keep(mut self) {
         self.kept = true;

@@ -27,6 +27,7 @@ use usher_types::{BootTime, EndReason, HostId};
 
 pub(crate) use answer::{unknown_pool, wire_reason};
 use consent::{Consented, Taken};
+pub(crate) use ends::{end_failed_places, report_outcome};
 
 use crate::{
     history::{Consent, DecisionRecord},
@@ -102,8 +103,6 @@ async fn retry_or_place(
         Retry::New { attempt } => Placing::new(shared, request, attempt, deadline).run().await,
     }
 }
-
-pub(crate) use ends::{end_failed_places, report_outcome};
 
 /// One request on its way to an answer.
 struct Placing<'a> {
@@ -247,7 +246,7 @@ impl<'a> Placing<'a> {
                 }
             }
         } else {
-            taken.tell();
+            consent::tell(self.shared, &grant);
         }
         if self.deadline.is_some_and(Deadline::has_passed) {
             return Some(Err(Status::deadline_exceeded("the deadline has passed, the place was taken back")));

@@ -95,7 +95,7 @@ async fn fill(store: &StoreHandle) {
     store.put_drain(host("h1"), drain()).await.unwrap();
     store.put_drain(host("h2"), drain()).await.unwrap();
     store.delete_drain(host("h2")).await.unwrap();
-    store.put_binding("app1".to_owned(), host("h1")).await.unwrap();
+    store.write(vec![Write::PutBinding("app1".to_owned(), host("h1"))]).await.unwrap();
     store.put_last_known(vec![last_known("h1"), last_known("h2")]).await.unwrap();
     store.put_last_known(vec![last_known("h1"), last_known("h3")]).await.unwrap();
 }
@@ -152,7 +152,8 @@ async fn clones_write_to_one_store_at_once_and_every_write_is_kept() {
     let writers: Vec<_> = (0..200)
         .map(|number| {
             let store = store.clone();
-            let write = async move { store.put_binding(format!("app{number}"), host("h1")).await };
+            let write =
+                async move { store.write(vec![Write::PutBinding(format!("app{number}"), host("h1"))]).await };
             tokio::spawn(write)
         })
         .collect();
@@ -262,7 +263,7 @@ async fn a_closed_store_says_so() {
     let other = store.clone();
     store.close().await;
     store.close().await;
-    let error = other.put_binding("app1".to_owned(), host("h1")).await.unwrap_err();
+    let error = other.write(vec![Write::PutBinding("app1".to_owned(), host("h1"))]).await.unwrap_err();
     assert!(matches!(error, StoreError::Closed { .. }), "{error}");
 }
 
@@ -304,7 +305,9 @@ async fn writes_that_queue_up_share_a_commit_and_its_failure_and_the_next_one_is
         tokio::spawn(async move { store.load().await })
     };
     tokio::task::yield_now().await;
-    let writes = futures::future::join_all((0..50).map(|_| store.put_binding("a".to_owned(), host("h1"))));
+    let writes = futures::future::join_all(
+        (0..50).map(|_| store.write(vec![Write::PutBinding("a".to_owned(), host("h1"))])),
+    );
     let (outcomes, ()) = tokio::join!(writes, async {
         tokio::task::yield_now().await;
         release.send(()).unwrap();
@@ -315,5 +318,5 @@ async fn writes_that_queue_up_share_a_commit_and_its_failure_and_the_next_one_is
     assert!(metrics.encode().contains("store_commit_failures_total 1"));
 
     refuse.store(false, Ordering::Relaxed);
-    store.put_binding("a".to_owned(), host("h1")).await.unwrap();
+    store.write(vec![Write::PutBinding("a".to_owned(), host("h1"))]).await.unwrap();
 }

@@ -116,14 +116,6 @@ impl StoreHandle {
         self.write(vec![Write::DeleteDrain(host)]).await
     }
 
-    /// Binds a certificate's name to a host.
-    ///
-    /// # Errors
-    /// As [`write`](Self::write).
-    pub async fn put_binding(&self, certificate: String, host: HostId) -> Result<(), StoreError> {
-        self.write(vec![Write::PutBinding(certificate, host)]).await
-    }
-
     /// Replaces the last-known values of all hosts.
     ///
     /// # Errors
