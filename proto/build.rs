@@ -91,8 +91,8 @@ fn message_with_json(mut builder: Builder, message: &DescriptorProto) -> Result<
     Ok(builder)
 }
 
-/// A choice has no one JSON form: the limit on users is written by hand, in `json.rs`, and the envelopes of the
-/// agents' stream are shown to nobody. (`optional` makes oneofs of its own, which do not count.)
+/// A choice has no one JSON form: limits are written by hand, in `json.rs`, and the envelopes of the agents' stream are
+/// shown to nobody. (`optional` makes oneofs of its own, which do not count.)
 fn is_choice(message: &DescriptorProto) -> bool {
     message.field.iter().any(|field| field.oneof_index.is_some() && !field.proto3_optional())
 }

@@ -3,8 +3,8 @@
 //! 0 (unspecified) and numbers of a newer peer are nobody's value: they are refused, never mapped to a neighbour.
 
 use usher_types::{
-    Affinity, Baseline, DrainMode, EndReason, FieldFault, Goodbye, HostState, Method, Outcome, RefusalReason,
-    SessionState, UserMatch,
+    Affinity, Baseline, DrainMode, EndReason, FailureCause, FieldFault, Goodbye, HostState, Method, Outcome,
+    PenaltyCause, PendingMode, RefusalReason, ReplicaMark, SessionState, UserMatch, UserNames, WhenBlind,
 };
 
 use crate::{
@@ -43,18 +43,25 @@ macro_rules! wire_enum {
 wire_enum!(
     host_state,
     HostState,
-    HostState { Offline, NotReady, Restricted, Unknown, MaxUsers, Busy, Available }
+    HostState { Offline, NotReady, Restricted, Unknown, MaxUsers, Busy, Available, Warming }
 );
 wire_enum!(session_state, SessionState, SessionState { Active, Disconnected, Lingering });
 wire_enum!(drain_mode, DrainMode, DrainMode { UntilRestart, Persistent });
 wire_enum!(end_reason, EndReason, EndReason { Session, Cancelled, Failed, Expired, HostLost, Superseded });
-wire_enum!(outcome, Outcome, Outcome { Connected, Failed, Cancelled });
-wire_enum!(refusal_reason, RefusalReason, RefusalReason { MaxUsers, NotReady, Ended, ListFull });
+wire_enum!(outcome, Outcome, Outcome { Connected, Failed, Cancelled, Ended });
+// The wire keeps the name that 0.1 gave it, when only failovers had a cause.
+wire_enum!(failure_cause, FailureCause, FailoverCause { Busy, Unreachable, Refused, Auth, Other });
+wire_enum!(penalty_cause, PenaltyCause, PenaltyCause { Failed, Unconfirmed });
+wire_enum!(refusal_reason, RefusalReason, RefusalReason { MaxUsers, NotReady, Ended, ListFull, MaxPending });
 wire_enum!(goodbye_reason, Goodbye, GoodbyeReason { HostShutdown, AgentStop });
 wire_enum!(method, Method, Method { WeightedLoad, Availability, Predictive, FillFirst });
 wire_enum!(baseline, Baseline, Baseline { Minimum, Robust });
 wire_enum!(affinity, Affinity, Affinity { Session, Disconnected, Linger, None });
 wire_enum!(user_match, UserMatch, UserMatch { Folded, Exact });
+wire_enum!(user_names, UserNames, UserNames { Plain, Hashed, None });
+wire_enum!(pending_mode, PendingMode, PendingMode { Soft, Hard });
+wire_enum!(when_blind, WhenBlind, WhenBlind { Spread, Refuse });
+wire_enum!(replica_mark, ReplicaMark, ReplicaMark { OutOfService, PendingDelete });
 
 #[cfg(test)]
 mod tests {
@@ -92,6 +99,12 @@ mod tests {
         both_ways::<v1::Baseline, _>(baseline);
         both_ways::<v1::Affinity, _>(affinity);
         both_ways::<v1::UserMatch, _>(user_match);
+        both_ways::<v1::FailoverCause, _>(failure_cause);
+        both_ways::<v1::PenaltyCause, _>(penalty_cause);
+        both_ways::<v1::UserNames, _>(user_names);
+        both_ways::<v1::PendingMode, _>(pending_mode);
+        both_ways::<v1::WhenBlind, _>(when_blind);
+        both_ways::<v1::ReplicaMark, _>(replica_mark);
     }
 
     #[test]

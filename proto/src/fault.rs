@@ -97,7 +97,7 @@ pub fn cut(mut text: String, max_bytes: usize) -> String {
 }
 
 /// A refused text: quoted, control characters escaped, at most its first 64 bytes.
-fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     let part = &text[..text.floor_char_boundary(MAX_SHOWN_BYTES)];
     if part.len() < text.len() { format!("{part:?}... ({} bytes)", text.len()) } else { format!("{part:?}") }
 }
@@ -152,6 +152,15 @@ pub(crate) fn user(field: &str, text: String) -> Result<String, FieldFault> {
     } else {
         let shown = format!("a login name of {} bytes", text.len());
         Err(FieldFault::new(field, shown, "1..=256 bytes without control characters"))
+    }
+}
+
+/// A path in `field`: 1..=1024 bytes without control characters.
+pub(crate) fn path(field: &str, text: String) -> Result<String, FieldFault> {
+    if (1..=MAX_TEXT_BYTES).contains(&text.len()) && !text.chars().any(char::is_control) {
+        Ok(text)
+    } else {
+        Err(FieldFault::new(field, shown(&text), "1..=1024 bytes without control characters"))
     }
 }
 

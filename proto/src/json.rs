@@ -72,9 +72,12 @@ pub(crate) fn timestamp<S: Serializer>(time: &Option<Timestamp>, serializer: S) 
 }
 
 /// Maps in the order of their keys, so that the same message is always the same text.
-pub(crate) fn sorted<S: Serializer>(map: &HashMap<String, String>, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn sorted<V: Serialize, S: Serializer>(
+    map: &HashMap<String, V>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     let mut entries: Vec<_> = map.iter().collect();
-    entries.sort();
+    entries.sort_by_key(|(key, _)| *key);
     serializer.collect_map(entries)
 }
 
@@ -85,6 +88,28 @@ impl Serialize for v1::UserLimit {
             Some(v1::user_limit::Limit::Unlimited(true)) => serializer.serialize_str("unlimited"),
             Some(v1::user_limit::Limit::Users(users)) => serializer.serialize_u32(users),
             Some(v1::user_limit::Limit::Unlimited(false)) | None => serializer.serialize_none(),
+        }
+    }
+}
+
+/// A number, or "unlimited"; null if the message says neither.
+impl Serialize for v1::PendingLimit {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.limit {
+            Some(v1::pending_limit::Limit::Unlimited(true)) => serializer.serialize_str("unlimited"),
+            Some(v1::pending_limit::Limit::Logons(logons)) => serializer.serialize_u32(logons),
+            Some(v1::pending_limit::Limit::Unlimited(false)) | None => serializer.serialize_none(),
+        }
+    }
+}
+
+/// A percentage, or "off"; null if the message says neither, or a number that is none.
+impl Serialize for v1::CriticalLevel {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.level {
+            Some(v1::critical_level::Level::Off(true)) => serializer.serialize_str("off"),
+            Some(v1::critical_level::Level::Percent(percent)) => finite(&percent, serializer),
+            Some(v1::critical_level::Level::Off(false)) | None => serializer.serialize_none(),
         }
     }
 }
@@ -120,6 +145,7 @@ mod tests {
     fn an_enum_has_the_same_words_here_and_in_the_types() {
         for state in [
             usher_types::HostState::Available,
+            usher_types::HostState::Warming,
             usher_types::HostState::Busy,
             usher_types::HostState::Unknown,
             usher_types::HostState::MaxUsers,
@@ -172,16 +198,40 @@ mod tests {
         assert_eq!(json["method"], "WEIGHTED_LOAD");
         assert_eq!(json["shared_accounts"], json!([]));
         policy.max_users = usher_types::UserLimit::Users(5);
+        policy.max_pending = usher_types::PendingLimit::Logons(3);
+        policy.cpu_critical = usher_types::CriticalLevel::Off;
         policy.shared_accounts = vec!["kiosk".to_owned()];
         let json = serde_json::to_value(write::policy(&policy)).unwrap();
         assert_eq!((&json["max_users"], &json["shared_accounts"]), (&json!(5), &json!(["kiosk"])));
+        assert_eq!((&json["max_pending"], &json["cpu_critical"]), (&json!(3), &json!("off")));
+        assert_eq!((&json["mem_critical"], &json["user_names"]), (&json!(95.0), &json!("PLAIN")));
     }
 
     #[test]
-    fn labels_are_written_in_order() {
+    fn a_limit_that_says_nothing_is_null() {
+        let neither = v1::Policy {
+            max_pending: Some(v1::PendingLimit::default()),
+            mem_critical: Some(v1::CriticalLevel {
+                level: Some(v1::critical_level::Level::Percent(f64::NAN)),
+            }),
+            psi_critical: Some(v1::CriticalLevel { level: Some(v1::critical_level::Level::Off(false)) }),
+            ..Default::default()
+        };
+        let json = serde_json::to_value(neither).unwrap();
+        for field in ["max_pending", "mem_critical", "psi_critical"] {
+            assert_eq!(json.get(field), Some(&json!(null)), "{field}");
+        }
+    }
+
+    #[test]
+    fn maps_are_written_in_order() {
         let labels = [("b", "2"), ("c", "3"), ("a", "1")];
         let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
         let text = serde_json::to_string(&v1::HostInfo { labels, ..Default::default() }).unwrap();
         assert!(text.contains(r#"{"a":"1","b":"2","c":"3"}"#), "{text}");
+        let excluded_counts = [("zone".to_owned(), 2), ("drained".to_owned(), 7)].into();
+        let explained = v1::Explanation { excluded_counts, ..Default::default() };
+        let text = serde_json::to_string(&explained).unwrap();
+        assert!(text.contains(r#"{"drained":7,"zone":2}"#), "{text}");
     }
 }

@@ -12,11 +12,16 @@ mod messages;
 #[cfg(test)]
 mod properties;
 pub mod read;
+mod requests;
 pub mod write;
 
 pub use messages::{
-    EndPlace, ExpectSession, InventoryPage, OutcomeNotice, PlaceAnswer, PoolSettings, SessionCheck,
-    SessionsPage,
+    EndPlace, ExpectSession, InventoryPage, OutcomeNotice, PlaceAnswer, PoolSettings, ResetBaselines,
+    SessionCheck, SessionsPage, Tick,
+};
+pub use requests::{
+    ApplyPool, DecisionFilter, DiffPool, LocateResource, MarkReplica, PoolHistory, ReportOutcome,
+    SessionFilter,
 };
 
 #[allow(missing_debug_implementations, unreachable_pub, clippy::all, clippy::pedantic)]

@@ -2,9 +2,11 @@
 //!
 //! Pages, questions and answers of the stream between an agent and a coordinator.
 
+use std::time::Duration;
+
 use usher_types::{
-    Drain, EndReason, Outcome, PendingPlace, Policy, PoolName, RefusalReason, Replica, Session, Token,
-    UserLimit,
+    Drain, EndReason, FailureCause, HostMarks, OperationName, Outcome, PendingLimit, PendingPlace, Policy,
+    PoolName, RefusalReason, Replica, Session, Token, UserLimit,
 };
 
 /// A part of the list of what a host serves. Page 0 begins a new list; the last page makes it valid.
@@ -53,8 +55,10 @@ pub struct ExpectSession {
     pub place: PendingPlace,
     /// The host is asked; otherwise it is told.
     pub ask: bool,
-    /// The limit to hold when asked.
+    /// The limit of users to hold when asked.
     pub max_users: UserLimit,
+    /// The limit of logons in progress to hold when asked.
+    pub max_pending: PendingLimit,
 }
 
 /// A place ended.
@@ -75,6 +79,28 @@ pub struct OutcomeNotice {
     pub token: Token,
     /// What it said.
     pub outcome: Outcome,
+    /// Of one that failed: why, if it said.
+    pub cause: Option<FailureCause>,
+    /// The same gateway had a success on another host of the pool in the last 60 s: its failure is the host's fault.
+    pub succeeded_elsewhere: bool,
+}
+
+/// The beat of a stream, every second.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Tick {
+    /// Grows by one per stream.
+    pub tick: u64,
+    /// Upper bound of the random wait before a reconnect. Absent: as told before.
+    pub reconnect_spread: Option<Duration>,
+    /// Since a place on another host of the pool last became a session. Absent: not seen.
+    pub confirmed_elsewhere: Option<Duration>,
+}
+
+/// A host is to forget what it learned of how fast its operations are without load.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ResetBaselines {
+    /// Absent: of every operation.
+    pub operation: Option<OperationName>,
 }
 
 /// Does this user still have this session?
@@ -99,4 +125,6 @@ pub struct PoolSettings {
     pub policy: Policy,
     /// The admin's drain of this host.
     pub drain: Option<Drain>,
+    /// The admin's settings of this host.
+    pub marks: Option<HostMarks>,
 }

@@ -1,258 +1,20 @@
 //! Do values survive the wire, and does no message of any peer do harm?
 
-use std::time::Duration;
+mod reports;
+mod settings;
+mod values;
+mod wild;
 
 use proptest::{collection::vec, option, prelude::*};
-use prost::Message as _;
-use usher_types::{
-    Affinity, CollectorState, EndReason, EndedPlace, Endpoint, HostOverrides, Latency, Load, Memory,
-    OperationName, OperationWindow, PendingPlace, Percent, Policy, PolicyChange, Readiness, SessionCounts,
-    Token, UserLimit, UserMatch, Weights,
+use usher_types::{BusyReasons, HostMarks, PendingLimit, Policy, PolicyChange, UserLimit};
+
+use self::{
+    reports::{hello, latency, load},
+    settings::{expect_session, host_marks, host_marks_change, policy, pool_settings, tick},
+    values::outcome_notice,
+    wild::{wild, wild_load, wild_marks, wild_operation, wild_policy},
 };
-
-use crate::{fault::id, read, v1, write};
-
-fn millis(max: u64) -> impl Strategy<Value = Duration> {
-    (0..=max).prop_map(Duration::from_millis)
-}
-
-fn percent() -> impl Strategy<Value = Percent> {
-    (0.0..=100.0).prop_map(|value| Percent::new(value).unwrap())
-}
-
-fn limit() -> impl Strategy<Value = UserLimit> {
-    prop_oneof![Just(UserLimit::Unlimited), (1..=u32::MAX).prop_map(UserLimit::Users)]
-}
-
-fn token() -> impl Strategy<Value = Token> {
-    ("[a-z/ é]{1,60}", "[a-z:0-9]{1,60}").prop_map(|(gateway, request)| Token {
-        gateway: id("gateway", &gateway).unwrap(),
-        request_id: id("request_id", &request).unwrap(),
-    })
-}
-
-fn endpoint() -> impl Strategy<Value = Endpoint> {
-    ("[a-z]{1,8}", "[a-z0-9.:]{1,40}", 1..=u16::MAX).prop_map(|(kind, address, port)| Endpoint {
-        kind,
-        address,
-        port,
-    })
-}
-
-fn pending() -> impl Strategy<Value = PendingPlace> {
-    let counts = (1..=100_u32).prop_flat_map(|cost| (Just(cost), 0..=cost));
-    (
-        (token(), 1..=u32::MAX, any::<u64>(), "[a-z_.-]{1,20}"),
-        (endpoint(), option::of("[a-zA-Z\\\\@]{1,30}"), counts, millis(86_400_000)),
-        (any::<bool>(), any::<bool>()),
-    )
-        .prop_map(|((token, attempt, content_hash, pool), (endpoint, user, counts, left), flags)| {
-            PendingPlace {
-                token,
-                attempt,
-                content_hash,
-                pool: id("pool", &pool).unwrap(),
-                endpoint,
-                user,
-                cost: counts.0,
-                counted_users: counts.1,
-                left,
-                connected: flags.0,
-                admitted: flags.1,
-            }
-        })
-}
-
-fn ended() -> impl Strategy<Value = EndedPlace> {
-    let reason = prop_oneof![
-        Just(EndReason::Session),
-        Just(EndReason::Cancelled),
-        Just(EndReason::Failed),
-        Just(EndReason::Expired),
-        Just(EndReason::HostLost),
-        Just(EndReason::Superseded),
-    ];
-    (pending(), reason, millis(60_000)).prop_map(|(place, reason, ended_ago)| EndedPlace {
-        token: place.token,
-        attempt: place.attempt,
-        reason,
-        ended_ago,
-        content_hash: place.content_hash,
-        pool: place.pool,
-        endpoint: place.endpoint,
-    })
-}
-
-fn collector() -> impl Strategy<Value = CollectorState> {
-    ("[a-z]{1,9}", "[a-z]{0,9}", option::of(".{0,99}"), option::of(".{0,99}"))
-        .prop_map(|(name, source, error, warning)| CollectorState { name, source, error, warning })
-}
-
-fn load() -> impl Strategy<Value = Load> {
-    let memory = (0..=u64::MAX, 1..=u64::MAX).prop_map(|(a, b)| Memory::new(a.min(b), a.max(b)).unwrap());
-    let sessions = any::<(u32, u32, u32)>().prop_map(|(active, disconnected, lingering)| SessionCounts {
-        active,
-        disconnected,
-        lingering,
-    });
-    let readiness = prop_oneof![Just(Readiness::Ready), "[a-z ]{0,99}".prop_map(Readiness::NotReady)];
-    let overrides =
-        (option::of(0.001..=1000.0), option::of(limit()), option::of(percent()), option::of(1.0..=30.0))
-            .prop_map(|(capacity, max_users, threshold, range)| HostOverrides {
-                capacity,
-                max_users,
-                threshold,
-                range,
-            });
-    (
-        any::<(u64, u64, Option<u64>, Option<u64>, Option<u64>)>(),
-        (option::of(percent()), option::of(0.0..=1e6), option::of(memory), option::of(sessions)),
-        any::<(Option<u32>, Option<u32>, u32, bool)>(),
-        (readiness, option::of(millis(u64::MAX)), overrides),
-        (vec(collector(), 0..4), vec(pending(), 0..4), vec(ended(), 0..4)),
-    )
-        .prop_map(|(numbers, metrics, counts, (readiness, uptime, overrides), lists)| Load {
-            sequence: numbers.0,
-            incarnation_ms: numbers.1,
-            tick_echo: numbers.2,
-            settings_version: numbers.3,
-            wall_clock_unix_ms: numbers.4,
-            cpu: metrics.0,
-            runnable_demand: metrics.1,
-            memory: metrics.2,
-            sessions: metrics.3,
-            users: counts.0,
-            processes: counts.1,
-            streams_held: counts.2,
-            availability_latched: counts.3,
-            readiness,
-            uptime,
-            overrides,
-            collectors: lists.0,
-            pending: lists.1,
-            ended: lists.2,
-        })
-}
-
-fn operation(i: usize) -> impl Strategy<Value = OperationWindow> {
-    (
-        [0.0..=1e18, 0.0..=1e18, 0.0..=1e18, 0.0..=1e18],
-        option::of(1e-9..=1e18),
-        option::of(1e-9..=1e18),
-        (any::<u32>(), option::of(millis(u64::MAX)), option::of(millis(u64::MAX)), any::<u64>()),
-    )
-        .prop_map(move |([ok, failed, too_long, sum_us], min_us, baseline_us, rest)| OperationWindow {
-            name: OperationName::new(format!("op{i}")).unwrap(),
-            ok,
-            failed,
-            too_long,
-            sum_us,
-            min_us,
-            in_flight: rest.0,
-            oldest_in_flight: rest.1,
-            baseline_us,
-            baseline_age: rest.2,
-            baseline_samples: rest.3,
-        })
-}
-
-fn latency() -> impl Strategy<Value = Latency> {
-    let operations = (0..5_usize).prop_flat_map(|count| (0..count).map(operation).collect::<Vec<_>>());
-    (any::<(u64, u64, u64)>(), millis(u64::MAX), operations).prop_map(|(numbers, window, operations)| {
-        Latency {
-            sequence: numbers.0,
-            incarnation_ms: numbers.1,
-            overflow_calls: numbers.2,
-            window,
-            operations,
-        }
-    })
-}
-
-fn policy() -> impl Strategy<Value = Policy> {
-    let weights = (0.0..=40.0, 0.0..=30.0, 0.0..=30.0).prop_map(|(cpu, memory, users)| Weights {
-        cpu_percent: cpu,
-        memory_percent: memory,
-        users_percent: users,
-        processes_percent: 100.0 - cpu - memory - users,
-    });
-    let affinity = prop_oneof![
-        Just(Affinity::Session),
-        Just(Affinity::Disconnected),
-        Just(Affinity::Linger),
-        Just(Affinity::None),
-    ];
-    let user_match = prop_oneof![Just(UserMatch::Folded), Just(UserMatch::Exact)];
-    (
-        (weights, 0.0..=1e6, 1.0..=30.0, 0.0..=100.0, 0.0..=100.0, limit()),
-        (1e-3..=1e3, 1e4..=3.6e9, affinity, any::<bool>(), 1_000..=86_400_000_u64, user_match),
-        vec("[a-z]{1,12}", 0..5),
-    )
-        .prop_map(|(numbers, rest, shared_accounts)| Policy {
-            weights: numbers.0,
-            users_full_scale: numbers.1,
-            range: numbers.2,
-            threshold_percent: numbers.3,
-            exit_margin_percent: numbers.4,
-            max_users: numbers.5,
-            min_possible_us: rest.0,
-            max_possible_us: rest.1,
-            affinity: rest.2,
-            allow_unknown: rest.3,
-            reservation_ttl: Duration::from_millis(rest.4),
-            user_match: rest.5,
-            shared_accounts,
-            ..Policy::default()
-        })
-}
-
-/// Any number at all: NaN, infinite, negative, subnormal, huge.
-fn wild() -> impl Strategy<Value = f64> {
-    let any = proptest::num::f64::ANY;
-    prop_oneof![any, any, Just(0.0), Just(-0.0), Just(100.0), Just(f64::MAX)]
-}
-
-fn wild_load() -> impl Strategy<Value = v1::Load> {
-    let floats =
-        [option::of(wild()), option::of(wild()), option::of(wild()), option::of(wild()), option::of(wild())];
-    let limit = option::of(prop_oneof![
-        Just(v1::UserLimit { limit: None }),
-        any::<bool>().prop_map(|flag| v1::UserLimit { limit: Some(v1::user_limit::Limit::Unlimited(flag)) }),
-        (0..3_u32).prop_map(|users| v1::UserLimit { limit: Some(v1::user_limit::Limit::Users(users)) }),
-    ]);
-    let place = (load(), any::<(u32, u32, u32, u64, bool)>());
-    (floats, any::<[Option<u64>; 3]>(), any::<[Option<u32>; 3]>(), limit, place, ".{0,3000}").prop_map(
-        |(floats, longs, counts, max_users, (load, wrong), text)| {
-            let mut msg = write::load(&load);
-            [msg.cpu_percent, msg.runnable_demand, msg.capacity, msg.threshold_percent, msg.range] = floats;
-            [msg.memory_used_bytes, msg.memory_total_bytes, msg.uptime_ms] = longs;
-            [msg.sessions_active, msg.sessions_disconnected, msg.sessions_lingering] = counts;
-            msg.max_users = max_users;
-            msg.ready = Some(wrong.4);
-            msg.not_ready_reason = Some(text);
-            if let Some(place) = msg.pending.first_mut() {
-                (place.attempt, place.cost, place.counted_users, place.left_ms) =
-                    (wrong.0, wrong.1, wrong.2, wrong.3);
-            }
-            msg
-        },
-    )
-}
-
-fn wild_operation() -> impl Strategy<Value = v1::OperationWindow> {
-    ("[a-c ]{0,2}", [wild(), wild(), wild(), wild()], option::of(wild()), option::of(wild())).prop_map(
-        |(name, [ok, failed, too_long, sum_us], min_us, baseline_us)| v1::OperationWindow {
-            name,
-            ok,
-            failed,
-            too_long,
-            sum_us,
-            min_us,
-            baseline_us,
-            ..Default::default()
-        },
-    )
-}
+use crate::{read, v1, write};
 
 /// The message as the peer gets it.
 fn over_the_wire<M: prost::Message + Default>(msg: &M) -> M {
@@ -263,6 +25,58 @@ proptest! {
     #[test]
     fn a_load_comes_back_as_it_was_sent(load in load()) {
         prop_assert_eq!(read::load(over_the_wire(&write::load(&load))), (load, Vec::new()));
+    }
+
+    #[test]
+    fn a_hello_comes_back_as_it_was_sent(hello in hello()) {
+        prop_assert_eq!(read::hello(over_the_wire(&write::hello(&hello))), Ok(hello));
+    }
+
+    #[test]
+    fn a_report_means_the_same_to_a_coordinator_of_0_1(load in load()) {
+        let msg = write::load(&load);
+        let says = load.latched.is_some_and(|held| held.has(BusyReasons::AVAILABILITY));
+        prop_assert_eq!(msg.availability_latched, says);
+        let old = v1::Load { latched: None, ..msg };
+        let expected = says.then_some(BusyReasons::AVAILABILITY);
+        prop_assert_eq!(read::load(old).0.latched, expected);
+    }
+
+    #[test]
+    fn settings_and_marks_come_back_as_they_were_sent(settings in pool_settings()) {
+        prop_assert_eq!(read::pool_settings(over_the_wire(&write::pool_settings(&settings))), Ok(settings));
+    }
+
+    #[test]
+    fn a_change_of_marks_comes_back_as_it_was_sent(change in host_marks_change(), before in host_marks()) {
+        let msg = over_the_wire(&write::host_marks_change("app1", &change));
+        prop_assert_eq!(read::host_marks_change(msg), Ok(("app1".to_owned(), change)));
+        let marks = change.apply_to(&before).unwrap();
+        prop_assert_eq!(read::host_marks(over_the_wire(&write::host_marks(&marks))), Ok(marks));
+    }
+
+    #[test]
+    fn what_a_host_is_told_comes_back_as_it_was_sent(
+        expect in expect_session(), notice in outcome_notice(), tick in tick(),
+    ) {
+        prop_assert_eq!(read::expect_session(over_the_wire(&write::expect_session(&expect))), Ok(expect));
+        prop_assert_eq!(read::outcome_notice(over_the_wire(&write::outcome_notice(&notice))), Ok(notice));
+        prop_assert_eq!(read::tick(over_the_wire(&write::tick(tick))), tick);
+    }
+
+    #[test]
+    fn no_marks_of_any_peer_yield_a_number_that_is_none(msg in wild_marks()) {
+        if let Ok(marks) = read::host_marks(msg) {
+            prop_assert!(marks.capacity.is_none_or(|capacity| capacity > 0.0 && capacity <= 1000.0));
+            prop_assert!(marks.range.is_none_or(|range| (1.0..=30.0).contains(&range)));
+            prop_assert!(marks.max_users != Some(UserLimit::Users(0)));
+            prop_assert_eq!(read::host_marks(write::host_marks(&marks)), Ok(marks));
+        }
+        let request = v1::SetHostMarksRequest { host: "a".to_owned(), marks: Some(msg), ..Default::default() };
+        let from_nothing = read::host_marks_change(request).and_then(|(_, change)| change.apply_to(&HostMarks::default()));
+        if !msg.busy {
+            prop_assert_eq!(from_nothing.ok(), read::host_marks(msg).ok());
+        }
     }
 
     #[test]
@@ -291,6 +105,14 @@ proptest! {
             prop_assert!(place.attempt >= 1 && (1..=100).contains(&place.cost));
             prop_assert!(place.counted_users <= place.cost);
         }
+        prop_assert!(load.logons_in_progress.is_none_or(|logons| logons.mean.is_finite() && logons.mean >= 0.0));
+        if let Some(finished) = load.finished_logons {
+            prop_assert!(finished.seconds.is_finite() && finished.seconds >= 0.0);
+            prop_assert!(finished.core_seconds.is_none_or(|seconds| seconds.is_finite() && seconds >= 0.0));
+        }
+        prop_assert!(load.drain.is_some(), "a drain is never lost");
+        prop_assert!(load.penalties.iter().all(|penalty| penalty.times >= 1));
+        prop_assert!(load.mounts.iter().all(|mount| (1..=1024).contains(&mount.path.len())));
         // What was taken is taken again without a fault: nothing half-checked passed.
         prop_assert_eq!(read::load(write::load(&load)), (load, Vec::new()));
     }
@@ -333,15 +155,15 @@ proptest! {
     }
 
     #[test]
-    fn bytes_that_decode_never_panic_a_reader(bytes in vec(any::<u8>(), 0..200)) {
-        let bytes = bytes.as_slice();
-        let _ = v1::Hello::decode(bytes).map(read::hello);
-        let _ = v1::Load::decode(bytes).map(read::load);
-        let _ = v1::Latency::decode(bytes).map(read::latency);
-        let _ = v1::InventoryPage::decode(bytes).map(read::inventory_page);
-        let _ = v1::SessionsPage::decode(bytes).map(read::sessions_page);
-        let _ = v1::ExpectSession::decode(bytes).map(read::expect_session);
-        let _ = v1::PlaceAnswer::decode(bytes).map(read::place_answer);
-        let _ = v1::PoolSettings::decode(bytes).map(read::pool_settings);
+    fn no_level_of_any_peer_holds_a_host_busy_for_ever(msg in wild_policy()) {
+        if let Ok(policy) = read::policy_change(msg).and_then(|change| change.apply_to(&Policy::default())) {
+            for level in [policy.mem_critical, policy.cpu_critical, policy.psi_critical, policy.mount_critical] {
+                prop_assert!(level.percent().is_none_or(|percent| percent > 0.0 && percent <= 100.0));
+            }
+            prop_assert!((0.0..=100.0).contains(&policy.max_error_share_percent));
+            prop_assert!(policy.max_pending != PendingLimit::Logons(0));
+            let change = read::policy_change(write::policy(&policy)).unwrap();
+            prop_assert_eq!(change.apply_to(&Policy::default()), Ok(policy));
+        }
     }
 }

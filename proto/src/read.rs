@@ -8,16 +8,29 @@
 mod hello;
 mod latency;
 mod load;
+mod marks;
+mod outcomes;
 mod pages;
 mod place;
+mod requests;
 mod settings;
+mod ticks;
 
 pub use hello::{endpoint, hello};
 pub use latency::latency;
 pub use load::load;
+pub use marks::{host_marks, host_marks_change, host_text, mark_replica};
+pub use outcomes::{outcome_notice, penalty, told_outcome};
 pub use pages::{goodbye, inventory_page, session_check, sessions_page};
 pub use place::{
-    attempt_or_first, cost_or_one, end_place, ended_place, expect_session, outcome_notice, pending_place,
-    place_answer, token, user_or_none,
+    attempt_or_first, cost_or_one, end_place, ended_place, expect_session, pending_place, place_answer,
+    token, user_or_none,
 };
-pub use settings::{drain, drain_mode_or_default, policy_change, pool_settings, user_limit};
+pub use requests::{
+    apply_pool, diff_pool, get_baselines, list_decisions, list_sessions, locate_resource, pool_history,
+    report_outcome, reset_baselines_request,
+};
+pub use settings::{
+    critical_level, drain, drain_mode_or_default, pending_limit, policy_change, pool_settings, user_limit,
+};
+pub use ticks::{reset_baselines, tick};

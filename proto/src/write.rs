@@ -3,20 +3,31 @@
 //! Nothing here can fail: the types hold only what the wire can carry, and durations are written in whole
 //! milliseconds.
 
+mod load;
+mod place;
+mod settings;
+
 use std::time::Duration;
 
-use usher_types::{
-    CollectorState, Drain, EndedPlace, Endpoint, Goodbye, Hello, Latency, Load, OperationWindow,
-    PendingPlace, Percent, Policy, PolicyChange, Readiness, Replica, Session, Token, UserLimit, Weights,
-    WeightsChange,
-};
+use usher_types::{Endpoint, Goodbye, Hello, Latency, OperationWindow, Replica, Session};
 
+pub use self::{
+    load::{
+        busy_latches, collector_state, finished_logons, load, logons_in_progress, mount_fullness,
+        own_availability,
+    },
+    place::{
+        end_place, ended_place, expect_session, outcome_notice, penalty, pending_place, place_answer, token,
+        told_outcome,
+    },
+    settings::{
+        critical_level, drain, field_change, host_marks, host_marks_change, pending_limit, policy,
+        policy_change, pool_settings, pool_settings_for, user_limit, weights,
+    },
+};
 use crate::{
     PROTOCOL_VERSION,
-    messages::{
-        EndPlace, ExpectSession, InventoryPage, OutcomeNotice, PlaceAnswer, PoolSettings, SessionCheck,
-        SessionsPage,
-    },
+    messages::{InventoryPage, ResetBaselines, SessionCheck, SessionsPage, Tick},
     v1,
 };
 
@@ -49,6 +60,7 @@ pub fn hello(hello: &Hello) -> v1::Hello {
         report_interval_ms: ms_u32(hello.report_interval),
         latency_period_ms: ms_u32(hello.latency_period),
         r#virtual: hello.is_virtual,
+        reporter: hello.is_reporter,
     }
 }
 
@@ -58,87 +70,6 @@ pub fn endpoint(endpoint: &Endpoint) -> v1::Endpoint {
         kind: endpoint.kind.clone(),
         address: endpoint.address.clone(),
         port: endpoint.port.into(),
-    }
-}
-
-/// Which place is meant.
-pub fn token(token: &Token) -> v1::Token {
-    v1::Token { gateway: token.gateway.to_string(), request_id: token.request_id.to_string() }
-}
-
-/// What a host is like now.
-pub fn load(load: &Load) -> v1::Load {
-    let (ready, not_ready_reason) = match &load.readiness {
-        Readiness::Ready => (true, None),
-        Readiness::NotReady(reason) => (false, Some(reason.clone())),
-    };
-    v1::Load {
-        sequence: load.sequence,
-        incarnation_ms: load.incarnation_ms,
-        tick_echo: load.tick_echo,
-        cpu_percent: load.cpu.map(Percent::get),
-        runnable_demand: load.runnable_demand,
-        memory_used_bytes: load.memory.map(|memory| memory.used_bytes),
-        memory_total_bytes: load.memory.map(|memory| memory.total_bytes),
-        users: load.users,
-        sessions_active: load.sessions.map(|sessions| sessions.active),
-        sessions_disconnected: load.sessions.map(|sessions| sessions.disconnected),
-        sessions_lingering: load.sessions.map(|sessions| sessions.lingering),
-        processes: load.processes,
-        ready: Some(ready),
-        not_ready_reason,
-        uptime_ms: load.uptime.map(ms),
-        availability_latched: load.availability_latched,
-        collectors: load.collectors.iter().map(collector_state).collect(),
-        pending: load.pending.iter().map(pending_place).collect(),
-        ended: load.ended.iter().map(ended_place).collect(),
-        settings_version: load.settings_version,
-        capacity: load.overrides.capacity,
-        max_users: load.overrides.max_users.map(user_limit),
-        threshold_percent: load.overrides.threshold.map(Percent::get),
-        range: load.overrides.range,
-        streams_held: load.streams_held,
-        wall_clock_unix_ms: load.wall_clock_unix_ms,
-    }
-}
-
-/// How a collector fares.
-pub fn collector_state(state: &CollectorState) -> v1::CollectorState {
-    v1::CollectorState {
-        name: state.name.clone(),
-        source: state.source.clone(),
-        error: state.error.clone(),
-        warning: state.warning.clone(),
-    }
-}
-
-/// A live place.
-pub fn pending_place(place: &PendingPlace) -> v1::PendingPlace {
-    v1::PendingPlace {
-        token: Some(token(&place.token)),
-        attempt: place.attempt,
-        content_hash: place.content_hash,
-        pool: place.pool.to_string(),
-        endpoint: Some(endpoint(&place.endpoint)),
-        user: place.user.clone(),
-        cost: place.cost,
-        counted_users: place.counted_users,
-        left_ms: ms(place.left),
-        connected: place.connected,
-        admitted: place.admitted,
-    }
-}
-
-/// A place that ended.
-pub fn ended_place(place: &EndedPlace) -> v1::EndedPlace {
-    v1::EndedPlace {
-        token: Some(token(&place.token)),
-        attempt: place.attempt,
-        reason: v1::EndReason::from(place.reason).into(),
-        ended_ago_ms: ms(place.ended_ago),
-        content_hash: place.content_hash,
-        pool: place.pool.to_string(),
-        endpoint: Some(endpoint(&place.endpoint)),
     }
 }
 
@@ -167,6 +98,7 @@ pub fn operation_window(operation: &OperationWindow) -> v1::OperationWindow {
         baseline_us: operation.baseline_us,
         baseline_age_ms: operation.baseline_age.map(ms),
         baseline_samples: operation.baseline_samples,
+        baseline_provisional: operation.baseline_is_provisional,
     }
 }
 
@@ -215,38 +147,6 @@ pub fn goodbye(reason: Goodbye) -> v1::Goodbye {
     v1::Goodbye { reason: v1::GoodbyeReason::from(reason).into() }
 }
 
-/// A host's answer to a place that it was asked for.
-pub fn place_answer(answer: &PlaceAnswer) -> v1::PlaceAnswer {
-    v1::PlaceAnswer {
-        token: Some(token(&answer.token)),
-        attempt: answer.attempt,
-        refused: answer.answer.err().map(|reason| v1::RefusalReason::from(reason).into()),
-    }
-}
-
-/// A place that a host is told of, or asked for.
-pub fn expect_session(expect: &ExpectSession) -> v1::ExpectSession {
-    v1::ExpectSession {
-        place: Some(pending_place(&expect.place)),
-        ask: expect.ask,
-        max_users: expect.max_users.finite(),
-    }
-}
-
-/// A place that ended at the coordinator.
-pub fn end_place(end: &EndPlace) -> v1::EndPlace {
-    v1::EndPlace {
-        token: Some(token(&end.token)),
-        attempt: end.attempt,
-        reason: v1::EndReason::from(end.reason).into(),
-    }
-}
-
-/// What a gateway said of a login.
-pub fn outcome_notice(notice: &OutcomeNotice) -> v1::OutcomeNotice {
-    v1::OutcomeNotice { token: Some(token(&notice.token)), outcome: v1::Outcome::from(notice.outcome).into() }
-}
-
 /// Which session a coordinator asks for.
 pub fn session_check(check: &SessionCheck) -> v1::SessionCheck {
     v1::SessionCheck {
@@ -256,77 +156,16 @@ pub fn session_check(check: &SessionCheck) -> v1::SessionCheck {
     }
 }
 
-/// The settings of a host's pool.
-pub fn pool_settings(settings: &PoolSettings) -> v1::PoolSettings {
-    v1::PoolSettings {
-        pool: settings.pool.to_string(),
-        version: settings.version,
-        policy: Some(policy(&settings.policy)),
-        drain: settings.drain.as_ref().map(drain),
+/// The beat of a stream.
+pub fn tick(tick: Tick) -> v1::Tick {
+    v1::Tick {
+        tick: tick.tick,
+        reconnect_spread_ms: tick.reconnect_spread.map(ms_u32),
+        confirmed_elsewhere_ms: tick.confirmed_elsewhere.map(ms),
     }
 }
 
-/// A drain.
-pub fn drain(drain: &Drain) -> v1::Drain {
-    v1::Drain {
-        mode: v1::DrainMode::from(drain.mode).into(),
-        reason: drain.reason.clone(),
-        author: drain.author.clone(),
-        no_reconnect: drain.no_reconnect,
-    }
-}
-
-/// A pool's settings, with every field present.
-pub fn policy(policy: &Policy) -> v1::Policy {
-    policy_change(&PolicyChange::of(policy))
-}
-
-/// What an operator wants to change; fields that are not changed are not set.
-pub fn policy_change(change: &PolicyChange) -> v1::Policy {
-    v1::Policy {
-        method: change.method.map(|method| v1::Method::from(method).into()),
-        weights: change.weights.map(weights_change),
-        users_full_scale: change.users_full_scale,
-        range: change.range,
-        threshold_percent: change.threshold_percent,
-        exit_margin_percent: change.exit_margin_percent,
-        max_users: change.max_users.map(user_limit),
-        baseline: change.baseline.map(|baseline| v1::Baseline::from(baseline).into()),
-        min_possible_us: change.min_possible_us,
-        max_possible_us: change.max_possible_us,
-        predict: change.predict,
-        affinity: change.affinity.map(|affinity| v1::Affinity::from(affinity).into()),
-        allow_unknown: change.allow_unknown,
-        reservation_ttl_ms: change.reservation_ttl_ms,
-        user_match: change.user_match.map(|user_match| v1::UserMatch::from(user_match).into()),
-        shared_accounts: change.shared_accounts.clone().map(|names| v1::SharedAccounts { names }),
-    }
-}
-
-/// The weights of a pool.
-pub const fn weights(weights: Weights) -> v1::Weights {
-    v1::Weights {
-        cpu_percent: Some(weights.cpu_percent),
-        memory_percent: Some(weights.memory_percent),
-        users_percent: Some(weights.users_percent),
-        processes_percent: Some(weights.processes_percent),
-    }
-}
-
-const fn weights_change(change: WeightsChange) -> v1::Weights {
-    v1::Weights {
-        cpu_percent: change.cpu_percent,
-        memory_percent: change.memory_percent,
-        users_percent: change.users_percent,
-        processes_percent: change.processes_percent,
-    }
-}
-
-/// A limit on users.
-pub const fn user_limit(limit: UserLimit) -> v1::UserLimit {
-    let limit = match limit {
-        UserLimit::Unlimited => v1::user_limit::Limit::Unlimited(true),
-        UserLimit::Users(users) => v1::user_limit::Limit::Users(users),
-    };
-    v1::UserLimit { limit: Some(limit) }
+/// What a host is to forget.
+pub fn reset_baselines(reset: &ResetBaselines) -> v1::ResetBaselines {
+    v1::ResetBaselines { operation: reset.operation.as_ref().map(ToString::to_string) }
 }

@@ -3,6 +3,7 @@
 //! Everything here works on a machine with only Debian, Rust and gcc; whatever else the tests need is
 //! installed by `peers`, because a test that is skipped for a missing program proves nothing.
 
+mod bench;
 mod peers;
 mod process;
 mod steps;
@@ -41,10 +42,17 @@ enum Task {
         #[arg(long)]
         list: bool,
     },
+    /// Write the table that says which test keeps which rule of the decision core
+    #[command(after_help = "Examples:
+  cargo xtask rules                common/placement/TESTED.md, from RULES.md and the tests")]
+    Rules,
     /// Install the programs and Python packages that the tests talk to
     #[command(after_help = "Examples:
   cargo xtask peers                install what is missing; the services that come along are not started")]
     Peers,
+    /// Measure against the goals
+    #[command(subcommand)]
+    Bench(bench::Bench),
 }
 
 fn main() -> ExitCode {
@@ -66,7 +74,13 @@ fn run(task: Task) -> anyhow::Result<()> {
             Ok(())
         }
         Task::Tidy { list: false } => tidy::run(&workspace),
+        Task::Rules => {
+            let changed = tidy::write_rule_table(&workspace)?;
+            println!("the table is {}", if changed { "written" } else { "up to date" });
+            Ok(())
+        }
         Task::Peers => peers::install(&workspace).map(drop),
+        Task::Bench(bench) => bench::run(&workspace, &bench),
     }
 }
 

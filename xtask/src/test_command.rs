@@ -55,6 +55,9 @@ fn run_steps(workspace: &Workspace, options: &Options, steps: &mut Steps) -> any
             execute(&mut cargo(workspace, &["test", "--workspace", "--doc", "--locked"]))
         })?;
     }
+    if options.filters.is_empty() {
+        steps.run("loom", || loom(workspace))?;
+    }
     steps.run("tests", || all_tests(workspace, &peers, &options.filters))
 }
 
@@ -94,6 +97,13 @@ fn has_nextest(workspace: &Workspace) -> bool {
 fn unit_tests(workspace: &Workspace) -> anyhow::Result<()> {
     let runner: &[&str] = if has_nextest(workspace) { &["nextest", "run"] } else { &["test"] };
     execute(cargo(workspace, runner).args(["--workspace", "--locked", "--exclude", INTEGRATION]))
+}
+
+/// Every order in which threads can touch a host's cell. Its own folder: the flag would build everything else anew.
+fn loom(workspace: &Workspace) -> anyhow::Result<()> {
+    let arguments = ["test", "--release", "--locked", "--package", "usher-placement", "--test", "loom_cells"];
+    let folder = workspace.metadata.target_directory.join("loom");
+    execute(cargo(workspace, &arguments).env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", folder))
 }
 
 /// Every test, with nextest where it is installed and with plain cargo elsewhere.

@@ -17,6 +17,8 @@ use crate::{MIN_CALLS, OperationFactor, availability_index, host_expansion_facto
 
 /// Where factors end: far above the 2^30 at which every index is 0, and finite whatever baseline a host claims.
 const MAX_FACTOR: f64 = 1e12;
+/// Finished calls below which the share of failed ones says nothing.
+const CALLS_FOR_ERRORS: f64 = 20.0;
 
 /// What an availability rests on.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -42,17 +44,20 @@ pub struct Availability {
     pub expansion_factor: Option<f64>,
     /// What it rests on.
     pub basis: Basis,
+    /// The baseline of an operation that took part is not confirmed by a quiet hour yet.
+    pub is_provisional: bool,
 }
 
 impl Availability {
     /// Nothing is known.
-    pub const NO_DATA: Self = Self { index: None, expansion_factor: None, basis: Basis::NoData };
+    pub const NO_DATA: Self =
+        Self { index: None, expansion_factor: None, basis: Basis::NoData, is_provisional: false };
 }
 
 /// Remembers the last index of a host for the one window in which too few calls may stand on it.
 #[derive(Copy, Clone, PartialEq, Debug, Default)]
 pub struct AvailabilityTracker {
-    last: Option<(f64, f64, BootTime)>,
+    last: Option<(Availability, BootTime)>,
 }
 
 impl AvailabilityTracker {
@@ -64,27 +69,27 @@ impl AvailabilityTracker {
             self.last = None;
             return Availability::NO_DATA;
         }
-        if !operations.iter().any(has_call) {
-            self.last = Some((100.0, 1.0, now));
-            return Availability { index: Some(100.0), expansion_factor: None, basis: Basis::Idle };
-        }
-        let Some((xf, stalled)) = expansion(operations) else { return self.sparse(latency.window, now) };
-        let index = availability_index(xf, range);
-        self.last = Some((index, xf, now));
-        let basis = if stalled { Basis::Stalled } else { Basis::Measured };
-        Availability { index: Some(index), expansion_factor: Some(xf), basis }
+        let availability = if !operations.iter().any(has_call) {
+            let basis = Basis::Idle;
+            Availability { index: Some(100.0), expansion_factor: None, basis, is_provisional: false }
+        } else if let Some(expansion) = expansion(operations) {
+            Availability {
+                index: Some(availability_index(expansion.factor, range)),
+                expansion_factor: Some(expansion.factor),
+                basis: if expansion.is_stalled { Basis::Stalled } else { Basis::Measured },
+                is_provisional: expansion.is_provisional,
+            }
+        } else {
+            return self.sparse(latency.window, now);
+        };
+        self.last = Some((availability, now));
+        availability
     }
 
     fn sparse(&mut self, window: Duration, now: BootTime) -> Availability {
-        let kept = self.last.filter(|(_, _, at)| now.since(*at) <= window);
-        if kept.is_none() {
-            self.last = None;
-        }
-        Availability {
-            index: kept.map(|(index, _, _)| index),
-            expansion_factor: kept.map(|(_, xf, _)| xf),
-            basis: Basis::Sparse,
-        }
+        self.last = self.last.filter(|(_, at)| now.since(*at) <= window);
+        let kept = self.last.map_or(Availability::NO_DATA, |(kept, _)| kept);
+        Availability { basis: Basis::Sparse, ..kept }
     }
 }
 
@@ -92,48 +97,72 @@ fn has_call(operation: &OperationWindow) -> bool {
     operation.ok > 0.0 || operation.failed > 0.0 || operation.too_long > 0.0 || operation.in_flight > 0
 }
 
+/// The share of all calls of a window that failed, percent; those that took too long failed. Absent below 20 finished
+/// calls: a few failures of a few calls say nothing about a host.
+pub fn error_share_percent(operations: &[OperationWindow]) -> Option<f64> {
+    let failed: f64 = operations.iter().map(|operation| operation.failed + operation.too_long).sum();
+    let finished = failed + operations.iter().map(|operation| operation.ok).sum::<f64>();
+    let share = (finished >= CALLS_FOR_ERRORS).then(|| (100.0 * (failed / finished)).clamp(0.0, 100.0))?;
+    share.is_finite().then_some(share)
+}
+
 /// The factor of one operation. Absent if it has no baseline, or neither a successful call nor one that hangs.
 pub fn operation_expansion(operation: &OperationWindow) -> Option<OperationFactor> {
-    factor(operation).map(|(factor, _)| factor)
+    part(operation).map(|part| part.factor)
 }
 
-fn factor(operation: &OperationWindow) -> Option<(OperationFactor, bool)> {
+/// What one operation contributes.
+struct Part {
+    factor: OperationFactor,
+    is_stalled: bool,
+    is_provisional: bool,
+}
+
+fn part(operation: &OperationWindow) -> Option<Part> {
     let baseline_us = operation.baseline_us.filter(|baseline| *baseline > 0.0)?;
+    let factor_of = |latency_us: f64| (latency_us / baseline_us).clamp(1.0, MAX_FACTOR);
     let finished = operation.ok + operation.failed + operation.too_long;
-    let mean =
-        (operation.ok > 0.0).then(|| (operation.sum_us / operation.ok / baseline_us).clamp(1.0, MAX_FACTOR));
-    let hung = operation
-        .oldest_in_flight
-        .filter(|_| operation.in_flight > 0 && finished == 0.0)
-        .map(|age| (age.as_secs_f64() * 1e6 / baseline_us).clamp(1.0, MAX_FACTOR));
-    match (mean, hung) {
+    let hung = operation.oldest_in_flight.filter(|_| operation.in_flight > 0 && finished == 0.0);
+    let (factor, is_stalled) = match hung {
         // At least the weight of five calls, so that the rule of five does not hide a host on which all calls hang.
-        (_, Some(expansion_factor)) => Some((
-            OperationFactor { expansion_factor, calls: operation.ok.max(MIN_CALLS) },
-            expansion_factor > 1.0,
-        )),
-        (Some(expansion_factor), None) => {
-            Some((OperationFactor { expansion_factor, calls: operation.ok }, false))
+        Some(age) => {
+            let expansion_factor = factor_of(age.as_secs_f64() * 1e6);
+            (OperationFactor { expansion_factor, calls: MIN_CALLS }, expansion_factor > 1.0)
         }
-        (None, None) => None,
-    }
+        None if operation.ok > 0.0 => {
+            let expansion_factor = factor_of(operation.sum_us / operation.ok);
+            (OperationFactor { expansion_factor, calls: operation.ok }, false)
+        }
+        None => return None,
+    };
+    Some(Part { factor, is_stalled, is_provisional: operation.baseline_is_provisional })
 }
 
-fn expansion(operations: &[OperationWindow]) -> Option<(f64, bool)> {
-    let factors = || operations.iter().filter_map(factor);
+/// What the operations that take part amount to.
+struct Expansion {
+    factor: f64,
+    is_stalled: bool,
+    is_provisional: bool,
+}
+
+fn expansion(operations: &[OperationWindow]) -> Option<Expansion> {
     let enough = |calls: f64| calls >= MIN_CALLS;
-    let any_stands = factors().any(|(factor, _)| enough(factor.calls));
-    let all: f64 = factors().map(|(factor, _)| factor.calls).sum();
-    if !any_stands && !enough(all) {
+    let mut parts: Vec<Part> = operations.iter().filter_map(part).collect();
+    if parts.iter().any(|part| enough(part.factor.calls)) {
+        parts.retain(|part| enough(part.factor.calls));
+    } else if !enough(parts.iter().map(|part| part.factor.calls).sum()) {
         return None;
     }
-    let taking_part = || factors().filter(|(factor, _)| !any_stands || enough(factor.calls));
-    let stalled = taking_part().any(|(_, stalled)| stalled);
-    host_expansion_factor(taking_part().map(|(factor, _)| factor)).map(|xf| (xf, stalled))
+    Some(Expansion {
+        factor: host_expansion_factor(parts.iter().map(|part| part.factor))?,
+        is_stalled: parts.iter().any(|part| part.is_stalled),
+        is_provisional: parts.iter().any(|part| part.is_provisional),
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use usher_types::OperationName;
 
     use super::*;
@@ -153,6 +182,7 @@ mod tests {
             baseline_us,
             baseline_age: None,
             baseline_samples: 0,
+            baseline_is_provisional: false,
         }
     }
 
@@ -164,6 +194,8 @@ mod tests {
         AvailabilityTracker::default().assess(&window(operations), 6.0, BootTime::ZERO)
     }
 
+    // rule: xf-few-calls
+    // rule: xf-operation
     #[test]
     fn operations_with_few_calls_take_no_part_beside_one_with_enough() {
         let availability = assess(vec![
@@ -173,6 +205,7 @@ mod tests {
         assert_eq!((availability.expansion_factor, availability.basis), (Some(2.0), Basis::Measured));
     }
 
+    // rule: xf-few-calls
     #[test]
     fn few_calls_of_each_take_part_together() {
         let availability =
@@ -180,6 +213,7 @@ mod tests {
         assert_eq!(availability.expansion_factor, Some(3.0));
     }
 
+    // rule: xf-sparse
     #[test]
     fn too_few_calls_keep_the_last_index_for_one_window() {
         let mut tracker = AvailabilityTracker::default();
@@ -191,21 +225,24 @@ mod tests {
         assert_eq!((gone.index, gone.basis), (None, Basis::Sparse));
     }
 
+    // rule: index-idle
     #[test]
     fn case_060_no_traffic_is_idle_and_never_no_number() {
         let availability = assess(vec![operation("a", 0.0, 0.0, Some(10.0))]);
         assert_eq!(
-            availability,
-            Availability { index: Some(100.0), expansion_factor: None, basis: Basis::Idle }
+            (availability.index, availability.expansion_factor, availability.basis),
+            (Some(100.0), None, Basis::Idle)
         );
     }
 
+    // rule: index-no-data
     #[test]
     fn a_host_that_never_had_a_call_has_no_index() {
         assert_eq!(assess(vec![]), Availability::NO_DATA);
         assert_eq!(assess(vec![operation("a", 0.0, 0.0, None)]), Availability::NO_DATA);
     }
 
+    // rule: index-stalled
     #[test]
     fn calls_that_hang_lower_the_index() {
         let mut hanging = operation("a", 0.0, 0.0, Some(1_000_000.0));
@@ -221,6 +258,7 @@ mod tests {
         assert_eq!((availability.expansion_factor, availability.index), (Some(MAX_FACTOR), Some(0.0)));
     }
 
+    // rule: failed-calls
     #[test]
     fn case_065_failed_calls_do_not_look_fast() {
         let mut mixed = operation("a", 100.0, 20_000.0, Some(10_000.0));
@@ -230,5 +268,110 @@ mod tests {
         let mut only_failures = operation("a", 0.0, 0.0, Some(10_000.0));
         only_failures.failed = 900.0;
         assert_eq!(assess(vec![only_failures]).index, None);
+    }
+
+    // rule: failed-calls
+    #[test]
+    fn case_065_the_share_of_failed_calls_is_told_from_twenty_calls_on() {
+        let mut mixed = operation("a", 100.0, 20_000.0, Some(10_000.0));
+        mixed.failed = 900.0;
+        assert_eq!(error_share_percent(&[mixed]), Some(90.0));
+        let mut late = operation("a", 9.0, 1.0, None);
+        late.too_long = 5.0;
+        assert_eq!(error_share_percent(&[late.clone()]), None);
+        let mut failed = operation("b", 1.0, 1.0, None);
+        failed.failed = 5.0;
+        assert_eq!(error_share_percent(&[late, failed]), Some(50.0));
+        assert_eq!(error_share_percent(&[]), None);
+    }
+
+    // rule: index-idle
+    #[test]
+    fn case_060_only_a_window_without_any_call_is_idle() {
+        let quiet = operation("a", 0.0, 0.0, Some(10.0));
+        let failing = OperationWindow { failed: 1.0, ..quiet.clone() };
+        let late = OperationWindow { too_long: 1.0, ..quiet.clone() };
+        let hanging = OperationWindow { in_flight: 1, ..quiet.clone() };
+        for busy in [failing, late, hanging] {
+            assert_eq!(assess(vec![quiet.clone(), busy]).basis, Basis::Sparse);
+        }
+        let latency = window(vec![quiet]);
+        let mut tracker = AvailabilityTracker::default();
+        for period in 0..5 {
+            let now = BootTime::from_millis(15_000 * period);
+            assert_eq!(tracker.assess(&latency, 6.0, now).index, Some(100.0));
+        }
+    }
+
+    // rule: index-stalled
+    #[test]
+    fn one_operation_that_hangs_counts_beside_one_that_does_not() {
+        let mut hanging = operation("a", 0.0, 0.0, Some(1_000_000.0));
+        hanging.in_flight = 1;
+        hanging.oldest_in_flight = Some(Duration::from_secs(16));
+        let availability = assess(vec![hanging, operation("b", 5.0, 10.0, Some(10.0))]);
+        assert_eq!((availability.expansion_factor, availability.basis), (Some(8.5), Basis::Stalled));
+    }
+
+    #[test]
+    fn a_call_that_finished_speaks_for_those_that_have_not() {
+        let mut slow = operation("a", 10.0, 20.0, Some(10.0));
+        slow.in_flight = 1;
+        slow.oldest_in_flight = Some(Duration::from_secs(8));
+        let availability = assess(vec![slow]);
+        assert_eq!((availability.expansion_factor, availability.basis), (Some(2.0), Basis::Measured));
+    }
+
+    // rule: baseline-provisional
+    #[test]
+    fn an_index_is_provisional_if_an_operation_that_takes_part_is() {
+        let often = operation("often", 100.0, 20.0, Some(10.0));
+        let mut other = operation("other", 4.0, 20.0, Some(10.0));
+        other.baseline_is_provisional = true;
+        assert!(!assess(vec![often.clone(), other.clone()]).is_provisional);
+        other.ok = 5.0;
+        let mut tracker = AvailabilityTracker::default();
+        assert!(tracker.assess(&window(vec![often.clone(), other]), 6.0, BootTime::ZERO).is_provisional);
+        let few = OperationWindow { ok: 1.0, ..often };
+        let kept = tracker.assess(&window(vec![few]), 6.0, BootTime::ZERO + WINDOW);
+        assert_eq!((kept.basis, kept.is_provisional), (Basis::Sparse, true));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_window_holds_the_result_is_a_number_or_absent(
+            numbers in prop::collection::vec(
+                (0.0..1e12f64, 0.0..1e12f64, 0.0..1e18f64, prop::option::of(0.0..1e12f64), any::<u32>()),
+                0..6,
+            ),
+            range in 1.0..=30.0f64,
+        ) {
+            let operations: Vec<OperationWindow> = numbers
+                .into_iter()
+                .map(|(ok, failed, sum_us, baseline_us, in_flight)| OperationWindow {
+                    failed,
+                    sum_us,
+                    in_flight: in_flight % 3,
+                    oldest_in_flight: Some(Duration::from_millis(in_flight.into())),
+                    ..operation("a", ok, 0.0, baseline_us)
+                })
+                .collect();
+            let share = error_share_percent(&operations);
+            prop_assert!(share.is_none_or(|share| (0.0..=100.0).contains(&share)));
+            let mut tracker = AvailabilityTracker::default();
+            let availability = tracker.assess(&window(operations), range, BootTime::ZERO);
+            prop_assert!(availability.index.is_none_or(|index| (0.0..=100.0).contains(&index)));
+            prop_assert!(availability.expansion_factor.is_none_or(|xf| (1.0..=MAX_FACTOR).contains(&xf)));
+        }
+
+        #[test]
+        fn slower_calls_never_raise_the_index(
+            mean_us in 1.0..1e6f64,
+            slower in 1.0..1e3f64,
+            calls in 5.0..1e6f64,
+        ) {
+            let at = |mean_us| assess(vec![operation("a", calls, mean_us, Some(1000.0))]).index;
+            prop_assert!(at(mean_us * slower) <= at(mean_us));
+        }
     }
 }

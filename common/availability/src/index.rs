@@ -43,6 +43,7 @@ mod tests {
         availability_index(xf, range).round()
     }
 
+    // rule: index-formula
     #[test]
     fn case_053_the_published_table_exactly() {
         let table = [
@@ -61,6 +62,8 @@ mod tests {
         assert_eq!(rounded, [100.0, 83.0, 67.0, 50.0, 33.0, 17.0, 0.0]);
     }
 
+    // rule: index-formula
+    // rule: index-range
     #[test]
     fn the_table_outside_its_bounds_and_at_another_range() {
         let at_6: Vec<f64> = [0.5, 3.0, 65.0, 1e300].map(|xf| shown(xf, 6.0)).to_vec();
@@ -69,6 +72,7 @@ mod tests {
         assert_eq!((shown(f64::NAN, 6.0), shown(f64::INFINITY, 6.0), shown(-3.0, 6.0)), (100.0, 0.0, 100.0));
     }
 
+    // rule: xf-host
     #[test]
     fn case_055_the_mean_over_operations_uses_their_frequency() {
         let open = OperationFactor { expansion_factor: 12.0 / 3.0, calls: 90.0 };
@@ -78,6 +82,7 @@ mod tests {
         assert!((availability_index(xf, 6.0) - 44.63).abs() < 0.01);
     }
 
+    // rule: xf-host
     #[test]
     fn ten_calls_at_two_and_ninety_at_four() {
         let slow = OperationFactor { expansion_factor: 2.0, calls: 10.0 };

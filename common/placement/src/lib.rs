@@ -6,7 +6,9 @@
 pub mod decision;
 pub mod farm;
 mod fnv;
+pub mod host;
 pub mod load;
 pub mod reservation;
+pub mod scenario;
 
 pub use usher_availability as availability;

@@ -5,9 +5,14 @@
 //! thread: instants are passed in.
 
 mod ids;
+mod limit_words;
+mod marks;
 mod place;
 mod policy;
 mod policy_change;
+mod policy_check;
+mod policy_text;
+mod profile;
 mod report;
 mod session;
 mod state;
@@ -19,15 +24,24 @@ pub use ids::{
     BootId, DecisionId, GatewayId, HostId, HostName, IdError, OperationName, PoolName, RequestId, ResourceId,
     Zone,
 };
-pub use place::{EndReason, EndedPlace, Outcome, PendingPlace, RefusalReason, Token};
-pub use policy::{Affinity, Baseline, Method, Policy, UserLimit, Weights};
+pub use marks::{Change, HostMarks, HostMarksChange, ReplicaMark};
+pub use place::{
+    EndReason, EndedPlace, FailureCause, Outcome, Penalty, PenaltyCause, PendingPlace, RefusalReason, Token,
+    ToldOutcome,
+};
+pub use policy::{
+    Affinity, Baseline, CriticalLevel, Method, PendingLimit, PendingMode, Policy, UserLimit, UserNames,
+    Weights, WhenBlind,
+};
 pub use policy_change::{FieldFault, PolicyChange, WeightsChange};
+pub use policy_text::{FieldChange, SettingError};
+pub use profile::Profile;
 pub use report::{
-    CollectorState, Endpoint, Goodbye, Hello, HostOverrides, Latency, Load, Memory, OperationWindow,
-    Readiness, Replica,
+    CollectorState, Endpoint, FinishedLogons, Goodbye, Hello, HostOverrides, Latency, Load, LogonsInProgress,
+    Memory, MountFullness, OperationWindow, OwnAvailability, Readiness, Replica,
 };
 pub use session::{Session, SessionCounts, SessionState};
-pub use state::{Drain, DrainMode, HostState};
+pub use state::{BusyReasons, Drain, DrainMode, HostState};
 pub use time::BootTime;
 pub use units::{Percent, UnitError};
 pub use user::{UserKey, UserMatch};

@@ -86,7 +86,8 @@ pub struct EndedPlace {
 }
 
 /// What became of a login, as its gateway says.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// It reached the host; its place counts until its session is seen.
     Connected,
@@ -94,6 +95,70 @@ pub enum Outcome {
     Failed,
     /// It was given up; its place ends.
     Cancelled,
+    /// The session that came of it is over.
+    Ended,
+}
+
+/// Why a login failed.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureCause {
+    /// The host says that it is busy.
+    Busy,
+    /// No connection could be made.
+    Unreachable,
+    /// It refused the session.
+    Refused,
+    /// The user could not be authenticated.
+    Auth,
+    /// Anything else.
+    Other,
+}
+
+impl FailureCause {
+    /// Whether it speaks against the host. A busy host says so itself, and a wrong password is not its fault.
+    pub const fn blames_host(self) -> bool {
+        !matches!(self, Self::Busy | Self::Auth)
+    }
+}
+
+/// What a gateway said of a login, as its host was told.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ToldOutcome {
+    /// The login.
+    pub token: Token,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// Of one that failed: why, if the gateway said.
+    pub cause: Option<FailureCause>,
+    /// Since then, at the time of the message.
+    pub age: Duration,
+    /// The same gateway had a success on another host of the pool in the 60 s before: its failure is the host's fault.
+    pub succeeded_elsewhere: bool,
+}
+
+/// Why a host is penalised.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PenaltyCause {
+    /// Logins failed on it.
+    Failed,
+    /// Places on it never became sessions, or sessions that did not last, while those on other hosts did.
+    Unconfirmed,
+}
+
+/// What holds against a host: it comes last until the time is over, and then takes one logon at a time until one
+/// succeeds.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Penalty {
+    /// For this gateway's logins only. Absent: for everyone's.
+    pub gateway: Option<GatewayId>,
+    /// Why.
+    pub cause: PenaltyCause,
+    /// For how long it still comes last; zero: it takes one logon at a time.
+    pub left: Duration,
+    /// How often it was imposed without a success in between, >= 1.
+    pub times: u32,
 }
 
 /// Why a host did not admit a place.
@@ -107,4 +172,6 @@ pub enum RefusalReason {
     Ended,
     /// It keeps as many places as it can.
     ListFull,
+    /// As many logons are in progress as it may have.
+    MaxPending,
 }

@@ -29,10 +29,84 @@ pub enum Method {
 #[serde(rename_all = "snake_case")]
 pub enum Baseline {
     /// The lowest mean of a period ever.
-    #[default]
     Minimum,
     /// A low percentile over qualified hours.
+    #[default]
     Robust,
+}
+
+/// At which level one resource makes a host BUSY, whatever its load.
+#[derive(Copy, Clone, PartialEq, Debug)]
+pub enum CriticalLevel {
+    /// Never.
+    Off,
+    /// At this percentage and above, > 0, <= 100.
+    Percent(f64),
+}
+
+impl CriticalLevel {
+    /// The percentage, if there is one.
+    pub const fn percent(self) -> Option<f64> {
+        match self {
+            Self::Off => None,
+            Self::Percent(percent) => Some(percent),
+        }
+    }
+}
+
+/// How many logons a host may have in progress.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub enum PendingLimit {
+    /// Any number.
+    #[default]
+    Unlimited,
+    /// At most this many, >= 1.
+    Logons(u32),
+}
+
+impl PendingLimit {
+    /// The number, if there is one.
+    pub const fn finite(self) -> Option<u32> {
+        match self {
+            Self::Unlimited => None,
+            Self::Logons(logons) => Some(logons),
+        }
+    }
+}
+
+/// What happens when every host that could take a login has as many logons in progress as it may.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PendingMode {
+    /// The best one takes it nevertheless.
+    #[default]
+    Soft,
+    /// It is refused; hosts keep the limit themselves.
+    Hard,
+}
+
+/// What happens when the agents of most of a pool are lost, but perhaps not its hosts.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WhenBlind {
+    /// Hosts whose own door accepts a connection are used after all others.
+    #[default]
+    Spread,
+    /// They are not.
+    Refuse,
+}
+
+/// How login names travel between hosts, gateways and coordinators under TLS.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UserNames {
+    /// As they are.
+    #[default]
+    Plain,
+    /// As keyed hashes.
+    Hashed,
+    /// Not at all.
+    None,
 }
 
 /// Which existing sessions bring a user back to their host.
@@ -125,6 +199,26 @@ pub struct Policy {
     pub user_match: UserMatch,
     /// Accounts that count one user per session and have no affinity, as written.
     pub shared_accounts: Vec<String>,
+    /// How login names travel.
+    pub user_names: UserNames,
+    /// Share of failed calls above which a host is BUSY, percent, 0..=100; it takes 20 calls.
+    pub max_error_share_percent: f64,
+    /// BUSY at this share of memory in use.
+    pub mem_critical: CriticalLevel,
+    /// BUSY at this CPU use for 30 s.
+    pub cpu_critical: CriticalLevel,
+    /// BUSY at this share of time in which all work waited (PSI full) for 30 s.
+    pub psi_critical: CriticalLevel,
+    /// BUSY at this fullness of a chosen mount.
+    pub mount_critical: CriticalLevel,
+    /// WARMING while the host says that its replicas are further behind than this.
+    pub max_replica_lag: Duration,
+    /// Limit of logons in progress of each host.
+    pub max_pending: PendingLimit,
+    /// What happens when all hosts are at that limit.
+    pub max_pending_mode: PendingMode,
+    /// What happens when most agents are lost.
+    pub when_blind: WhenBlind,
 }
 
 impl Default for Policy {
@@ -147,6 +241,16 @@ impl Default for Policy {
             reservation_ttl: Duration::from_secs(120),
             user_match: UserMatch::default(),
             shared_accounts: Vec::new(),
+            user_names: UserNames::default(),
+            max_error_share_percent: 50.0,
+            mem_critical: CriticalLevel::Percent(95.0),
+            cpu_critical: CriticalLevel::Percent(95.0),
+            psi_critical: CriticalLevel::Percent(50.0),
+            mount_critical: CriticalLevel::Percent(98.0),
+            max_replica_lag: Duration::from_secs(60),
+            max_pending: PendingLimit::default(),
+            max_pending_mode: PendingMode::default(),
+            when_blind: WhenBlind::default(),
         }
     }
 }

@@ -5,10 +5,14 @@
 
 use std::{fmt, time::Duration};
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{Affinity, Baseline, Method, Policy, UserLimit, UserMatch, Weights, user::MAX_USER_BYTES};
+use crate::{
+    Affinity, Baseline, CriticalLevel, Method, PendingLimit, PendingMode, Policy, UserLimit, UserMatch,
+    UserNames, Weights, WhenBlind,
+    policy_check::{self, in_range},
+};
 
 /// A field that was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -64,14 +68,20 @@ pub struct PolicyChange {
     pub reservation_ttl_ms: Option<u64>,
     pub user_match: Option<UserMatch>,
     pub shared_accounts: Option<Vec<String>>,
+    pub user_names: Option<UserNames>,
+    pub max_error_share_percent: Option<f64>,
+    pub mem_critical_percent: Option<CriticalLevel>,
+    pub cpu_critical_percent: Option<CriticalLevel>,
+    pub psi_critical_percent: Option<CriticalLevel>,
+    pub mount_critical_percent: Option<CriticalLevel>,
+    pub max_replica_lag_ms: Option<u64>,
+    pub max_pending: Option<PendingLimit>,
+    pub max_pending_mode: Option<PendingMode>,
+    pub when_blind: Option<WhenBlind>,
 }
 
 /// Tolerance on the sum of the weights: three weights of 33.33 must pass.
 const WEIGHT_SUM_TOLERANCE: f64 = 0.01 + 1e-9;
-/// Bounds of the time to live of a place.
-const TTL_MS: std::ops::RangeInclusive<u64> = 1_000..=86_400_000;
-/// More shared accounts than this are a mistake, and each costs a comparison per placement.
-const MAX_SHARED_ACCOUNTS: usize = 256;
 
 impl PolicyChange {
     /// The policy that `base` becomes.
@@ -97,9 +107,18 @@ impl PolicyChange {
             reservation_ttl: self.reservation_ttl_ms.map_or(base.reservation_ttl, Duration::from_millis),
             user_match: self.user_match.unwrap_or(base.user_match),
             shared_accounts: self.shared_accounts.clone().unwrap_or_else(|| base.shared_accounts.clone()),
+            user_names: self.user_names.unwrap_or(base.user_names),
+            max_error_share_percent: self.max_error_share_percent.unwrap_or(base.max_error_share_percent),
+            mem_critical: self.mem_critical_percent.unwrap_or(base.mem_critical),
+            cpu_critical: self.cpu_critical_percent.unwrap_or(base.cpu_critical),
+            psi_critical: self.psi_critical_percent.unwrap_or(base.psi_critical),
+            mount_critical: self.mount_critical_percent.unwrap_or(base.mount_critical),
+            max_replica_lag: self.max_replica_lag_ms.map_or(base.max_replica_lag, Duration::from_millis),
+            max_pending: self.max_pending.unwrap_or(base.max_pending),
+            max_pending_mode: self.max_pending_mode.unwrap_or(base.max_pending_mode),
+            when_blind: self.when_blind.unwrap_or(base.when_blind),
         };
-        check_numbers(&policy, &mut faults);
-        check_unbuilt(&policy, &mut faults);
+        policy_check::check(&policy, &mut faults);
         if faults.is_empty() { Ok(policy) } else { Err(faults) }
     }
 
@@ -125,11 +144,25 @@ impl PolicyChange {
             predict: Some(policy.predict),
             affinity: Some(policy.affinity),
             allow_unknown: Some(policy.allow_unknown),
-            reservation_ttl_ms: Some(u64::try_from(policy.reservation_ttl.as_millis()).unwrap_or(u64::MAX)),
+            reservation_ttl_ms: Some(millis(policy.reservation_ttl)),
             user_match: Some(policy.user_match),
             shared_accounts: Some(policy.shared_accounts.clone()),
+            user_names: Some(policy.user_names),
+            max_error_share_percent: Some(policy.max_error_share_percent),
+            mem_critical_percent: Some(policy.mem_critical),
+            cpu_critical_percent: Some(policy.cpu_critical),
+            psi_critical_percent: Some(policy.psi_critical),
+            mount_critical_percent: Some(policy.mount_critical),
+            max_replica_lag_ms: Some(millis(policy.max_replica_lag)),
+            max_pending: Some(policy.max_pending),
+            max_pending_mode: Some(policy.max_pending_mode),
+            when_blind: Some(policy.when_blind),
         }
     }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl WeightsChange {
@@ -159,117 +192,6 @@ impl WeightsChange {
             faults.push(FieldFault::new("weights", shown, allowed));
         }
         weights
-    }
-}
-
-fn in_range(faults: &mut Vec<FieldFault>, field: &str, value: f64, min: f64, max: f64) {
-    if !(min..=max).contains(&value) {
-        faults.push(FieldFault::new(field, value, format!("{min}..={max}")));
-    }
-}
-
-fn check_numbers(policy: &Policy, faults: &mut Vec<FieldFault>) {
-    in_range(faults, "users_full_scale", policy.users_full_scale, 0.0, 1e6);
-    if !(1.0..=30.0).contains(&policy.range) {
-        let allowed = "1..=30: it is the exponent of the availability index, not a time";
-        faults.push(FieldFault::new("range", policy.range, allowed));
-    }
-    in_range(faults, "threshold_percent", policy.threshold_percent, 0.0, 100.0);
-    in_range(faults, "exit_margin_percent", policy.exit_margin_percent, 0.0, 100.0);
-    if policy.max_users == UserLimit::Users(0) {
-        faults.push(FieldFault::new(
-            "max_users",
-            0,
-            "at least 1, or \"unlimited\"; to exclude a host, drain it",
-        ));
-    }
-    in_range(faults, "min_possible_us", policy.min_possible_us, 1e-3, 1e9);
-    in_range(faults, "max_possible_us", policy.max_possible_us, 1.0, 3.6e9);
-    if policy.min_possible_us > policy.max_possible_us {
-        let allowed = format!("at most max_possible_us ({})", policy.max_possible_us);
-        faults.push(FieldFault::new("min_possible_us", policy.min_possible_us, allowed));
-    }
-    let ttl_ms = policy.reservation_ttl.as_millis();
-    if !u64::try_from(ttl_ms).is_ok_and(|ms| TTL_MS.contains(&ms)) {
-        faults.push(FieldFault::new(
-            "reservation_ttl_ms",
-            ttl_ms,
-            format!("{}..={}", TTL_MS.start(), TTL_MS.end()),
-        ));
-    }
-    if policy.shared_accounts.len() > MAX_SHARED_ACCOUNTS {
-        let count = format!("{} names", policy.shared_accounts.len());
-        faults.push(FieldFault::new("shared_accounts", count, format!("at most {MAX_SHARED_ACCOUNTS}")));
-    }
-    if let Some(name) = policy.shared_accounts.iter().find(|name| policy.user_match.key(name).is_none()) {
-        faults.push(FieldFault::new(
-            "shared_accounts",
-            format!("{name:?}"),
-            format!("login names of 1..={MAX_USER_BYTES} bytes"),
-        ));
-    }
-}
-
-/// What this version cannot do is refused by name rather than done otherwise.
-fn check_unbuilt(policy: &Policy, faults: &mut Vec<FieldFault>) {
-    let method = match policy.method {
-        Method::WeightedLoad => None,
-        Method::Availability => Some("availability"),
-        Method::Predictive => Some("predictive"),
-        Method::FillFirst => Some("fill_first"),
-    };
-    if let Some(method) = method {
-        faults.push(FieldFault::new("method", method, "weighted_load (this version has no other)"));
-    }
-    if policy.baseline == Baseline::Robust {
-        faults.push(FieldFault::new("baseline", "robust", "minimum (this version has no other)"));
-    }
-    if policy.predict {
-        faults.push(FieldFault::new("predict", true, "false (this version does not predict)"));
-    }
-}
-
-impl Serialize for UserLimit {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Unlimited => serializer.serialize_str("unlimited"),
-            Self::Users(users) => serializer.serialize_u32(*users),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for UserLimit {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-
-        impl de::Visitor<'_> for Visitor {
-            type Value = UserLimit;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number of users from 1 to 4294967295, or \"unlimited\"")
-            }
-
-            fn visit_u64<E: de::Error>(self, users: u64) -> Result<UserLimit, E> {
-                u32::try_from(users)
-                    .map(UserLimit::Users)
-                    .map_err(|_| E::invalid_value(de::Unexpected::Unsigned(users), &self))
-            }
-
-            fn visit_i64<E: de::Error>(self, users: i64) -> Result<UserLimit, E> {
-                u32::try_from(users)
-                    .map(UserLimit::Users)
-                    .map_err(|_| E::invalid_value(de::Unexpected::Signed(users), &self))
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<UserLimit, E> {
-                match text {
-                    "unlimited" => Ok(UserLimit::Unlimited),
-                    other => Err(E::invalid_value(de::Unexpected::Str(other), &self)),
-                }
-            }
-        }
-
-        deserializer.deserialize_any(Visitor)
     }
 }
 
@@ -303,6 +225,7 @@ mod tests {
         assert_eq!(PolicyChange::of(&next).apply_to(&Policy::default()).unwrap(), next);
     }
 
+    // rule: load-weights
     #[test]
     fn case_145_weights_must_add_up_to_100() {
         assert!(refusal(weights(30.0, 30.0, 25.0, 10.0)).contains("they add up to 95"));
@@ -310,6 +233,7 @@ mod tests {
         assert!(weights(33.33, 33.33, 33.33, 0.0).apply_to(&Policy::default()).is_ok());
     }
 
+    // rule: load-weights
     #[test]
     fn case_147_a_missing_weight_is_zero_if_any_is_given() {
         let users_only = WeightsChange { users_percent: Some(100.0), ..Default::default() };
@@ -320,6 +244,7 @@ mod tests {
         assert_eq!(none.apply_to(&Policy::default()).unwrap().weights, Weights::default());
     }
 
+    // rule: index-range
     #[test]
     fn case_058_a_range_taken_for_seconds_is_refused_and_explained() {
         let text = refusal(PolicyChange { range: Some(120.0), ..Default::default() });
@@ -332,6 +257,7 @@ mod tests {
         );
     }
 
+    // rule: error-fields
     #[test]
     fn every_fault_is_named_with_its_value_and_what_is_allowed() {
         let text = refusal(PolicyChange {
@@ -356,20 +282,39 @@ mod tests {
     fn what_this_version_cannot_do_is_refused_by_name() {
         let text = refusal(PolicyChange {
             method: Some(Method::Predictive),
-            baseline: Some(Baseline::Robust),
             predict: Some(true),
             ..Default::default()
         });
-        for name in ["method = predictive", "baseline = robust", "predict = true"] {
+        for name in ["method = predictive", "predict = true"] {
             assert!(text.contains(name), "{text}");
         }
     }
 
+    // rule: error-fields
     #[test]
-    fn a_limit_is_a_number_or_the_word_unlimited() {
-        assert_eq!(serde_json::from_str::<UserLimit>("\"unlimited\"").unwrap(), UserLimit::Unlimited);
-        assert_eq!(serde_json::from_str::<UserLimit>("50").unwrap(), UserLimit::Users(50));
-        assert!(serde_json::from_str::<UserLimit>("-1").is_err());
-        assert!(serde_json::from_str::<UserLimit>("\"many\"").is_err());
+    fn case_148_a_critical_level_is_a_percentage_or_off() {
+        let at = |percent| PolicyChange {
+            cpu_critical_percent: Some(CriticalLevel::Percent(percent)),
+            ..Default::default()
+        };
+        for wrong in [120.0, 0.0, -1.0, f64::NAN] {
+            let text = refusal(at(wrong));
+            let expected =
+                format!("cpu_critical_percent = {wrong}: allowed above 0, at most 100, or \"off\"");
+            assert_eq!(text, expected);
+        }
+        let off = PolicyChange { cpu_critical_percent: Some(CriticalLevel::Off), ..Default::default() };
+        assert_eq!(off.apply_to(&Policy::default()).unwrap().cpu_critical, CriticalLevel::Off);
+    }
+
+    // rule: error-fields
+    #[test]
+    fn filling_hosts_up_needs_to_know_when_one_is_full() {
+        let fill = PolicyChange { method: Some(Method::FillFirst), ..Default::default() };
+        assert!(refusal(fill.clone()).contains("method = fill_first: allowed only with a finite max_users"));
+        let limited = PolicyChange { max_users: Some(UserLimit::Users(10)), ..fill };
+        let policy = limited.apply_to(&Policy::default()).unwrap();
+        let unlimited = PolicyChange { max_users: Some(UserLimit::Unlimited), ..Default::default() };
+        assert!(unlimited.apply_to(&policy).is_err(), "nor can the limit be taken away later");
     }
 }

@@ -8,8 +8,8 @@ use std::{collections::BTreeMap, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BootId, EndedPlace, HostId, HostName, OperationName, PendingPlace, Percent, PoolName, ResourceId,
-    SessionCounts, UserLimit, Zone,
+    BootId, BusyReasons, Drain, EndedPlace, HostId, HostName, OperationName, Penalty, PendingPlace, Percent,
+    PoolName, ResourceId, SessionCounts, ToldOutcome, UserLimit, Zone,
 };
 
 /// Where clients reach a host.
@@ -59,6 +59,8 @@ pub struct Hello {
     pub latency_period: Duration,
     /// A modelled host.
     pub is_virtual: bool,
+    /// It reports, but nobody can ask it anything: it gives no consent and keeps no list of places.
+    pub is_reporter: bool,
 }
 
 /// Memory in use.
@@ -118,6 +120,26 @@ pub struct HostOverrides {
     pub range: Option<f64>,
 }
 
+/// How full a chosen mount is.
+#[derive(Clone, PartialEq, Debug)]
+pub struct MountFullness {
+    /// Where it is mounted.
+    pub path: String,
+    /// Share in use, of space or of inodes, whichever is higher.
+    pub used: Percent,
+}
+
+/// Logons that a host has seen through.
+#[derive(Copy, Clone, PartialEq, Debug, Default)]
+pub struct FinishedLogons {
+    /// How many ended in the last 10 min.
+    pub count: u32,
+    /// Seconds that they took, together, >= 0.
+    pub seconds: f64,
+    /// CPU time that they took, core-seconds, together, >= 0. Absent: not known.
+    pub core_seconds: Option<f64>,
+}
+
 /// What a host is like now.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Load {
@@ -143,8 +165,31 @@ pub struct Load {
     pub readiness: Readiness,
     /// Time since boot.
     pub uptime: Option<Duration>,
-    /// The agent's latch says that the availability index holds the host BUSY.
-    pub availability_latched: bool,
+    /// What holds it BUSY, as its own latches say. Absent: it keeps none (a reporter), so that each coordinator latches
+    /// by itself.
+    pub latched: Option<BusyReasons>,
+    /// Share of time in which all work waited for CPU, memory or disk, whichever is highest.
+    pub psi_full: Option<Percent>,
+    /// Fullness of chosen mounts.
+    pub mounts: Vec<MountFullness>,
+    /// An availability index that it computes itself, and by what name.
+    pub own_availability: Option<OwnAvailability>,
+    /// Since it booted or, if later, since it became ready after more than 60 s of not being so; counted by the host.
+    pub ready_age: Option<Duration>,
+    /// Its warm-up is not done.
+    pub is_warming_up: bool,
+    /// How far its replicas are behind.
+    pub replica_lag: Option<Duration>,
+    /// Drained on the host itself.
+    pub drain: Option<Drain>,
+    /// What it was told of logins in the last 60 s.
+    pub outcomes: Vec<ToldOutcome>,
+    /// What holds against it for failing.
+    pub penalties: Vec<Penalty>,
+    /// Logons in progress, and their mean over the interval.
+    pub logons_in_progress: Option<LogonsInProgress>,
+    /// Logons that it has seen through.
+    pub finished_logons: Option<FinishedLogons>,
     /// How each collector fares.
     pub collectors: Vec<CollectorState>,
     /// Every live place that the host knows.
@@ -159,6 +204,24 @@ pub struct Load {
     pub streams_held: u32,
     /// The host's wall clock, ms since 1970 UTC; only for showing skew.
     pub wall_clock_unix_ms: Option<u64>,
+}
+
+/// An availability index of the host's own making.
+#[derive(Clone, PartialEq, Debug)]
+pub struct OwnAvailability {
+    /// 0..=100.
+    pub index: Percent,
+    /// Where it comes from, for people: `domino`.
+    pub source: String,
+}
+
+/// Logons in progress.
+#[derive(Copy, Clone, PartialEq, Debug, Default)]
+pub struct LogonsInProgress {
+    /// Now.
+    pub now: u32,
+    /// Mean over the last report interval, >= 0.
+    pub mean: f64,
 }
 
 /// One operation over the whole window.
@@ -186,6 +249,8 @@ pub struct OperationWindow {
     pub baseline_age: Option<Duration>,
     /// Calls behind the baseline.
     pub baseline_samples: u64,
+    /// No quiet hour has confirmed the baseline yet.
+    pub baseline_is_provisional: bool,
 }
 
 /// The whole window of every operation.

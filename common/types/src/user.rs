@@ -24,12 +24,25 @@ pub struct UserKey(Arc<str>);
 /// Longest login name taken, in bytes; longer ones are cut by nobody and refused.
 pub(crate) const MAX_USER_BYTES: usize = 256;
 
+/// How a keyed hash of a login name is written: `hmac:KEY:HASH`, the id of the key and the hash in hexadecimal digits.
+const HASHED: &str = "hmac:";
+
+/// The id of the key that a login name was hashed with. Absent: it is no hash.
+fn hash_key_id(name: &str) -> Option<&str> {
+    let (key_id, hash) = name.strip_prefix(HASHED)?.split_once(':')?;
+    let is_hex = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_hexdigit());
+    (is_hex(key_id) && is_hex(hash)).then_some(key_id)
+}
+
 impl UserMatch {
     /// The key of a login name. Absent if nothing is left of it, if it is longer than 256 bytes, or if it holds a
-    /// control character.
+    /// control character. A hashed name is compared as it is: it was folded before it was hashed.
     pub fn key(self, name: &str) -> Option<UserKey> {
         if name.len() > MAX_USER_BYTES || name.chars().any(char::is_control) {
             return None;
+        }
+        if hash_key_id(name).is_some() {
+            return Some(UserKey(Arc::from(name)));
         }
         let cut = match self {
             Self::Exact => return (!name.is_empty()).then(|| UserKey(Arc::from(name))),
@@ -43,6 +56,16 @@ impl UserMatch {
 }
 
 impl UserKey {
+    /// A name that was hashed: `key_id` and `hash` in hexadecimal digits.
+    pub fn hashed(key_id: &str, hash: &str) -> Self {
+        Self(Arc::from(format!("{HASHED}{key_id}:{hash}")))
+    }
+
+    /// The id of the key that it was hashed with. Absent: it is a plain name.
+    pub fn hash_key_id(&self) -> Option<&str> {
+        hash_key_id(&self.0)
+    }
+
     /// The compared form.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -59,6 +82,7 @@ impl fmt::Debug for UserKey {
 mod tests {
     use super::*;
 
+    // rule: user-match
     #[test]
     fn folded_names_lose_case_domain_and_realm() {
         let folded = UserMatch::Folded;
@@ -77,6 +101,16 @@ mod tests {
     fn exact_names_keep_everything() {
         assert_ne!(UserMatch::Exact.key("Alice"), UserMatch::Exact.key("alice"));
         assert!(UserMatch::Exact.key(&"x".repeat(257)).is_none());
+    }
+
+    // rule: user-names
+    #[test]
+    fn a_hashed_name_is_compared_as_it_is() {
+        let key = UserMatch::Folded.key("hmac:1f:ab12").unwrap();
+        assert_eq!((key.hash_key_id(), key.as_str()), (Some("1f"), "hmac:1f:ab12"));
+        assert_eq!(key, UserKey::hashed("1f", "ab12"));
+        assert_eq!(UserMatch::Folded.key("alice").unwrap().hash_key_id(), None);
+        assert_eq!(UserMatch::Folded.key("hmac:x:y").unwrap().hash_key_id(), None);
     }
 
     #[test]

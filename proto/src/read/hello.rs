@@ -67,6 +67,7 @@ pub fn hello(msg: v1::Hello) -> Result<Hello, Vec<FieldFault>> {
             report_interval: Duration::from_millis(report_ms.into()),
             latency_period: Duration::from_millis(period_ms.into()),
             is_virtual: msg.r#virtual,
+            is_reporter: msg.reporter,
         }),
         _ => Err(faults),
     }

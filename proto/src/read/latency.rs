@@ -64,6 +64,7 @@ fn operation(faults: &mut Faults, i: usize, msg: v1::OperationWindow) -> Result<
         baseline_us: positive("baseline_us", msg.baseline_us),
         baseline_age: msg.baseline_age_ms.map(Duration::from_millis),
         baseline_samples: msg.baseline_samples,
+        baseline_is_provisional: msg.baseline_provisional,
     })
 }
 

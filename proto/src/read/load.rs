@@ -3,17 +3,25 @@
 use std::time::Duration;
 
 use usher_types::{
-    CollectorState, FieldFault, HostOverrides, Load, Memory, Percent, Readiness, SessionCounts, UserLimit,
+    BusyReasons, CollectorState, Drain, FieldFault, FinishedLogons, HostOverrides, Load, LogonsInProgress,
+    Memory, MountFullness, OwnAvailability, Percent, Readiness, SessionCounts, UserLimit,
 };
 
-use super::{ended_place, pending_place, settings::user_limit};
+use super::{ended_place, penalty, pending_place, settings::user_limit, told_outcome};
 use crate::{
-    fault::{Faults, MAX_NAME_BYTES, MAX_TEXT_BYTES, name, within},
+    enums,
+    fault::{Faults, MAX_NAME_BYTES, MAX_TEXT_BYTES, name, nested, path, within},
     v1,
 };
 
 /// As many places as one host can sensibly hold; more would only make each report slower for everyone.
 const MAX_PLACES: usize = 4095;
+/// The protocol's own limit; mounts are chosen one by one.
+const MAX_MOUNTS: usize = 64;
+/// One for everyone and one for each gateway: a farm has a handful of gateways.
+const MAX_PENALTIES: usize = 256;
+/// Thirty thousand years: a bound keeps sums finite.
+const MAX_SECONDS: f64 = 1e12;
 /// Collectors are part of the agent's program: there are fewer than ten.
 const MAX_COLLECTORS: usize = 64;
 /// A run queue of a million per CPU is beyond any machine; a bound keeps sums finite.
@@ -36,26 +44,34 @@ pub fn load(msg: v1::Load) -> (Load, Vec<FieldFault>) {
         users: msg.users,
         sessions: sessions(&mut faults, &msg),
         processes: msg.processes,
+        overrides: overrides(&mut faults, &msg),
         readiness: readiness(&mut faults, msg.ready, msg.not_ready_reason),
         uptime: msg.uptime_ms.map(Duration::from_millis),
-        availability_latched: msg.availability_latched,
-        overrides: HostOverrides {
-            capacity: msg.capacity.and_then(|capacity| faults.ok(checked_capacity(capacity))),
-            max_users: msg.max_users.and_then(|limit| faults.ok(checked_limit(limit))),
-            threshold: percent(&mut faults, "threshold_percent", msg.threshold_percent),
-            range: msg.range.and_then(|range| faults.ok(within("range", range, 1.0..=30.0))),
-        },
+        latched: latched(msg.latched, msg.availability_latched),
+        psi_full: percent(&mut faults, "psi_full_percent", msg.psi_full_percent),
+        mounts: entries(&mut faults, "mounts", msg.mounts, MAX_MOUNTS, mount),
+        own_availability: nested_or_none(
+            &mut faults,
+            "own_availability",
+            msg.own_availability,
+            own_availability,
+        ),
+        ready_age: msg.ready_age_ms.map(Duration::from_millis),
+        is_warming_up: msg.warming_up,
+        replica_lag: msg.replica_lag_ms.map(Duration::from_millis),
+        drain: msg.drain.map(|drain| host_drain(&mut faults, drain)),
+        outcomes: entries(&mut faults, "outcomes", msg.outcomes, MAX_PLACES, told_outcome),
+        penalties: entries(&mut faults, "penalties", msg.penalties, MAX_PENALTIES, penalty),
+        logons_in_progress: nested_or_none(
+            &mut faults,
+            "logons_in_progress",
+            msg.logons_in_progress,
+            logons_in_progress,
+        ),
+        finished_logons: msg.finished_logons.and_then(|logons| finished_logons(&mut faults, logons)),
         collectors: collectors(&mut faults, msg.collectors),
-        pending: {
-            let mut list = msg.pending;
-            faults.cut_list("pending", &mut list, MAX_PLACES);
-            faults.entries("pending", list, pending_place)
-        },
-        ended: {
-            let mut list = msg.ended;
-            faults.cut_list("ended", &mut list, MAX_PLACES);
-            faults.entries("ended", list, ended_place)
-        },
+        pending: entries(&mut faults, "pending", msg.pending, MAX_PLACES, pending_place),
+        ended: entries(&mut faults, "ended", msg.ended, MAX_PLACES, ended_place),
         settings_version: msg.settings_version,
         streams_held: msg.streams_held,
         wall_clock_unix_ms: msg.wall_clock_unix_ms,
@@ -63,9 +79,88 @@ pub fn load(msg: v1::Load) -> (Load, Vec<FieldFault>) {
     (load, faults.into_vec())
 }
 
+/// A list cut to `max` entries, without those that are refused.
+fn entries<W, T>(
+    faults: &mut Faults,
+    field: &str,
+    mut list: Vec<W>,
+    max: usize,
+    convert: impl Fn(W) -> Result<T, FieldFault>,
+) -> Vec<T> {
+    faults.cut_list(field, &mut list, max);
+    faults.entries(field, list, convert)
+}
+
+/// A message inside the report, or absent and its fault noted.
+fn nested_or_none<W, T>(
+    faults: &mut Faults,
+    field: &str,
+    msg: Option<W>,
+    convert: impl Fn(W) -> Result<T, FieldFault>,
+) -> Option<T> {
+    faults.ok(convert(msg?).map_err(|fault| nested(fault, field)))
+}
+
+fn overrides(faults: &mut Faults, msg: &v1::Load) -> HostOverrides {
+    HostOverrides {
+        capacity: msg.capacity.and_then(|capacity| faults.ok(checked_capacity(capacity))),
+        max_users: msg.max_users.and_then(|limit| faults.ok(checked_limit(limit))),
+        threshold: percent(faults, "threshold_percent", msg.threshold_percent),
+        range: msg.range.and_then(|range| faults.ok(within("range", range, 1.0..=30.0))),
+    }
+}
+
+/// An agent of 0.1 has one latch and can only say that it holds: if it does not, nothing tells the agent from one that
+/// has no latches. Words of a newer agent are ignored; whoever reads them must not take them for "nothing holds it".
+fn latched(msg: Option<v1::BusyLatches>, availability: bool) -> Option<BusyReasons> {
+    match msg {
+        Some(latches) => Some(
+            latches
+                .reasons
+                .iter()
+                .filter_map(|name| BusyReasons::named(name))
+                .fold(BusyReasons::NONE, |held, reason| held.with(reason, true)),
+        ),
+        None => availability.then_some(BusyReasons::AVAILABILITY),
+    }
+}
+
+fn mount(msg: v1::MountFullness) -> Result<MountFullness, FieldFault> {
+    let used = checked_percent("used_percent", msg.used_percent)?;
+    Ok(MountFullness { path: path("path", msg.path)?, used })
+}
+
+fn own_availability(msg: v1::OwnAvailability) -> Result<OwnAvailability, FieldFault> {
+    Ok(OwnAvailability { index: checked_percent("index", msg.index)?, source: name("source", msg.source)? })
+}
+
+/// A host that says it is drained is drained, even if it does not say how long: that only the host itself must know.
+fn host_drain(faults: &mut Faults, mut msg: v1::Drain) -> Drain {
+    let reason = faults.cut_text("drain.reason", std::mem::take(&mut msg.reason), MAX_TEXT_BYTES);
+    let author = faults.cut_text("drain.author", std::mem::take(&mut msg.author), MAX_NAME_BYTES);
+    let mode = faults.ok(enums::drain_mode("drain.mode", msg.mode)).unwrap_or_default();
+    Drain { mode, reason, author, no_reconnect: msg.no_reconnect }
+}
+
+fn logons_in_progress(msg: v1::LogonsInProgress) -> Result<LogonsInProgress, FieldFault> {
+    Ok(LogonsInProgress { now: msg.now, mean: within("mean", msg.mean, 0.0..=f64::from(u32::MAX))? })
+}
+
+/// Without their CPU time the others still say how long a logon takes.
+fn finished_logons(faults: &mut Faults, msg: v1::FinishedLogons) -> Option<FinishedLogons> {
+    let seconds = faults.ok(within("finished_logons.seconds", msg.seconds, 0.0..=MAX_SECONDS))?;
+    let core_seconds = msg
+        .core_seconds
+        .and_then(|seconds| faults.ok(within("finished_logons.core_seconds", seconds, 0.0..=MAX_SECONDS)));
+    Some(FinishedLogons { count: msg.count, seconds, core_seconds })
+}
+
 fn percent(faults: &mut Faults, field: &str, value: Option<f64>) -> Option<Percent> {
-    let checked = Percent::new(value?).map_err(|error| FieldFault::new(field, error.value, error.allowed));
-    faults.ok(checked)
+    faults.ok(checked_percent(field, value?))
+}
+
+fn checked_percent(field: &str, value: f64) -> Result<Percent, FieldFault> {
+    Percent::new(value).map_err(|error| FieldFault::new(field, error.value, error.allowed))
 }
 
 /// The total alone says nothing about the load and is no fault; the use alone cannot be weighed.
@@ -257,5 +352,92 @@ mod tests {
         let (load, faults) = load(v1::Load { sessions_active: Some(3), ..Default::default() });
         assert_eq!(load.sessions, None);
         assert_eq!(fields(&faults), ["sessions_*"]);
+    }
+
+    #[test]
+    fn latches_are_those_that_the_host_names_and_unknown_words_are_ignored() {
+        let latched = |msg: v1::Load| load(msg).0.latched;
+        let named = |reasons: &[&str]| v1::Load {
+            latched: Some(v1::BusyLatches { reasons: reasons.iter().map(ToString::to_string).collect() }),
+            ..Default::default()
+        };
+        let held = latched(named(&["mount", "a word of a newer agent", "user_set"])).unwrap();
+        assert_eq!(held.names().collect::<Vec<_>>(), ["mount", "user_set"]);
+        assert_eq!(latched(named(&[])), Some(BusyReasons::NONE), "it keeps latches, and none holds");
+        assert_eq!(latched(v1::Load::default()), None, "it keeps none");
+    }
+
+    #[test]
+    fn a_host_of_0_1_can_only_say_that_its_availability_holds_it() {
+        let old = v1::Load { availability_latched: true, ..Default::default() };
+        assert_eq!(load(old).0.latched, Some(BusyReasons::AVAILABILITY));
+        let both = v1::Load {
+            availability_latched: true,
+            latched: Some(v1::BusyLatches::default()),
+            ..Default::default()
+        };
+        assert_eq!(load(both).0.latched, Some(BusyReasons::NONE), "the list is the newer word");
+    }
+
+    #[test]
+    fn a_host_that_is_drained_stays_so_however_it_says_it() {
+        let drain = v1::Drain { mode: 0, reason: "x".repeat(2000), ..Default::default() };
+        let (load, faults) = load(v1::Load { drain: Some(drain), ..Default::default() });
+        assert_eq!(load.drain.map(|drain| drain.reason.len()), Some(1024));
+        assert_eq!(fields(&faults), ["drain.reason", "drain.mode"]);
+    }
+
+    #[test]
+    fn what_is_wrong_in_a_part_of_a_report_costs_that_part() {
+        let mount = |path: &str, used_percent| v1::MountFullness { path: path.to_owned(), used_percent };
+        let (load, faults) = load(v1::Load {
+            psi_full_percent: Some(101.0),
+            mounts: vec![mount("/", f64::NAN), mount("", 5.0), mount("/srv", 98.5)],
+            own_availability: Some(v1::OwnAvailability { index: 50.0, source: String::new() }),
+            logons_in_progress: Some(v1::LogonsInProgress { now: 1, mean: -0.5 }),
+            finished_logons: Some(v1::FinishedLogons {
+                count: 2,
+                seconds: 9.0,
+                core_seconds: Some(f64::INFINITY),
+            }),
+            penalties: vec![v1::Penalty::default()],
+            outcomes: vec![v1::ToldOutcome::default()],
+            ready_age_ms: Some(5000),
+            ..Default::default()
+        });
+        assert_eq!(load.mounts.iter().map(|mount| mount.path.as_str()).collect::<Vec<_>>(), ["/srv"]);
+        assert_eq!(
+            load.finished_logons.map(|finished| (finished.count, finished.core_seconds)),
+            Some((2, None))
+        );
+        assert_eq!((load.psi_full, &load.own_availability, load.logons_in_progress), (None, &None, None));
+        assert_eq!(load.ready_age, Some(Duration::from_secs(5)));
+        let expected = [
+            "psi_full_percent",
+            "mounts[0].used_percent",
+            "mounts[1].path",
+            "own_availability.source",
+            "outcomes[0].outcome",
+            "penalties[0].cause",
+            "logons_in_progress.mean",
+            "finished_logons.core_seconds",
+        ];
+        assert_eq!(fields(&faults), expected);
+    }
+
+    #[test]
+    fn lists_of_a_report_have_bounds() {
+        let token = Some(v1::Token { gateway: "gw".to_owned(), request_id: "r1".to_owned() });
+        let told = v1::ToldOutcome { token, outcome: 1, ..Default::default() };
+        let (load, faults) = load(v1::Load {
+            mounts: vec![v1::MountFullness { path: "/".to_owned(), used_percent: 1.0 }; 65],
+            penalties: vec![v1::Penalty { cause: 1, times: 1, ..Default::default() }; 257],
+            outcomes: vec![told; 4096],
+            ..Default::default()
+        });
+        assert_eq!((load.mounts.len(), load.penalties.len(), load.outcomes.len()), (64, 256, 4095));
+        for field in ["mounts", "penalties", "outcomes"] {
+            assert!(fields(&faults).contains(&field), "{field}");
+        }
     }
 }

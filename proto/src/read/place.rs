@@ -2,18 +2,19 @@
 
 use std::time::Duration;
 
-use usher_types::{EndedPlace, FieldFault, PendingPlace, Token, UserLimit};
+use usher_types::{EndedPlace, FieldFault, PendingLimit, PendingPlace, Token, UserLimit};
 
 use super::hello::required_endpoint;
 use crate::{
     enums,
     fault::{id, nested, required, user, whole},
-    messages::{EndPlace, ExpectSession, OutcomeNotice, PlaceAnswer},
+    messages::{EndPlace, ExpectSession, PlaceAnswer},
     v1,
 };
 
-/// The longest time to live that a pool can set, in ms. A longer one would hold a place for ever.
-const MAX_LEFT_MS: u64 = 86_400_000;
+/// The longest time to live that a pool can set, in ms. A longer one would hold a place, or hold against a host, for
+/// ever.
+pub(super) const MAX_LEFT_MS: u64 = 86_400_000;
 
 /// The attempt in a gateway's request, where 0 and absent mean the first.
 pub fn attempt_or_first(attempt: u32) -> u32 {
@@ -116,7 +117,11 @@ pub fn expect_session(msg: v1::ExpectSession) -> Result<ExpectSession, FieldFaul
         None => UserLimit::Unlimited,
         Some(users) => UserLimit::Users(whole("max_users", users, 1..=u32::MAX)?),
     };
-    Ok(ExpectSession { place, ask: msg.ask, max_users })
+    let max_pending = match msg.max_pending {
+        None => PendingLimit::Unlimited,
+        Some(logons) => PendingLimit::Logons(whole("max_pending", logons, 1..=u32::MAX)?),
+    };
+    Ok(ExpectSession { place, ask: msg.ask, max_users, max_pending })
 }
 
 /// A place that ended at the coordinator.
@@ -129,14 +134,6 @@ pub fn end_place(msg: v1::EndPlace) -> Result<EndPlace, FieldFault> {
         attempt: attempt(msg.attempt)?,
         reason: enums::end_reason("reason", msg.reason)?,
     })
-}
-
-/// What a gateway said of a login.
-///
-/// # Errors
-/// The first field that is refused.
-pub fn outcome_notice(msg: v1::OutcomeNotice) -> Result<OutcomeNotice, FieldFault> {
-    Ok(OutcomeNotice { token: token(msg.token)?, outcome: enums::outcome("outcome", msg.outcome)? })
 }
 
 #[cfg(test)]
@@ -191,14 +188,15 @@ mod tests {
     }
 
     #[test]
-    fn a_question_carries_its_limit_and_absent_is_unlimited() {
-        let ask = |max_users| {
-            expect_session(v1::ExpectSession { place: Some(place()), ask: true, max_users })
-                .map(|expect| expect.max_users)
+    fn a_question_carries_its_limits_and_absent_is_unlimited() {
+        let ask = |max_users, max_pending| {
+            expect_session(v1::ExpectSession { place: Some(place()), ask: true, max_users, max_pending })
+                .map(|expect| (expect.max_users, expect.max_pending))
         };
-        assert_eq!(ask(None), Ok(UserLimit::Unlimited));
-        assert_eq!(ask(Some(7)), Ok(UserLimit::Users(7)));
-        assert_eq!(ask(Some(0)).unwrap_err().field, "max_users");
+        assert_eq!(ask(None, None), Ok((UserLimit::Unlimited, PendingLimit::Unlimited)));
+        assert_eq!(ask(Some(7), Some(2)), Ok((UserLimit::Users(7), PendingLimit::Logons(2))));
+        assert_eq!(ask(Some(0), None).unwrap_err().field, "max_users");
+        assert_eq!(ask(None, Some(0)).unwrap_err().field, "max_pending");
     }
 
     #[test]

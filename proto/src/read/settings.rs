@@ -1,10 +1,13 @@
 //! What is changed in a pool's settings, and what settings is an agent given?
 
-use usher_types::{Drain, DrainMode, FieldFault, Policy, PolicyChange, UserLimit, WeightsChange};
+use usher_types::{
+    CriticalLevel, Drain, DrainMode, FieldFault, PendingLimit, Policy, PolicyChange, UserLimit, WeightsChange,
+};
 
+use super::host_marks;
 use crate::{
     enums,
-    fault::{Faults, MAX_NAME_BYTES, MAX_TEXT_BYTES, cut, id, nested, required},
+    fault::{Faults, MAX_NAME_BYTES, MAX_TEXT_BYTES, cut, id, nested, required, user},
     messages::PoolSettings,
     v1,
 };
@@ -15,7 +18,7 @@ use crate::{
 ///
 /// # Errors
 /// Every field that is no value at all: an unspecified or unknown enum, a limit that says neither a number nor
-/// unlimited.
+/// unlimited, an account that no login name can be.
 pub fn policy_change(msg: v1::Policy) -> Result<PolicyChange, Vec<FieldFault>> {
     let mut faults = Faults::default();
     let change = PolicyChange {
@@ -34,10 +37,31 @@ pub fn policy_change(msg: v1::Policy) -> Result<PolicyChange, Vec<FieldFault>> {
         allow_unknown: msg.allow_unknown,
         reservation_ttl_ms: msg.reservation_ttl_ms,
         user_match: msg.user_match.and_then(|number| faults.ok(enums::user_match("user_match", number))),
-        shared_accounts: msg.shared_accounts.map(|accounts| accounts.names),
+        shared_accounts: msg.shared_accounts.map(|accounts| shared_accounts(&mut faults, accounts.names)),
+        user_names: msg.user_names.and_then(|number| faults.ok(enums::user_names("user_names", number))),
+        max_error_share_percent: msg.max_error_share_percent,
+        mem_critical_percent: level(&mut faults, "mem_critical_percent", msg.mem_critical),
+        cpu_critical_percent: level(&mut faults, "cpu_critical_percent", msg.cpu_critical),
+        psi_critical_percent: level(&mut faults, "psi_critical_percent", msg.psi_critical),
+        mount_critical_percent: level(&mut faults, "mount_critical_percent", msg.mount_critical),
+        max_replica_lag_ms: msg.max_replica_lag_ms,
+        max_pending: msg.max_pending.and_then(|limit| faults.ok(pending_limit("max_pending", limit))),
+        max_pending_mode: msg
+            .max_pending_mode
+            .and_then(|number| faults.ok(enums::pending_mode("max_pending_mode", number))),
+        when_blind: msg.when_blind.and_then(|number| faults.ok(enums::when_blind("when_blind", number))),
     };
     let faults = faults.into_vec();
     if faults.is_empty() { Ok(change) } else { Err(faults) }
+}
+
+/// Names of any length must not come as far as a fault that shows them.
+fn shared_accounts(faults: &mut Faults, names: Vec<String>) -> Vec<String> {
+    names.into_iter().filter_map(|name| faults.ok(user("shared_accounts", name))).collect()
+}
+
+fn level(faults: &mut Faults, field: &str, msg: Option<v1::CriticalLevel>) -> Option<CriticalLevel> {
+    msg.and_then(|msg| faults.ok(critical_level(field, msg)))
 }
 
 const fn weights(msg: v1::Weights) -> WeightsChange {
@@ -61,6 +85,34 @@ pub fn user_limit(field: &str, msg: v1::UserLimit) -> Result<UserLimit, FieldFau
         None => "neither",
     };
     Err(FieldFault::new(field, shown, "a number of users, or unlimited: true"))
+}
+
+/// The limit of logons in `field`. That a number is at least 1 is checked where it is applied.
+///
+/// # Errors
+/// The fault, if neither is set, or `unlimited` is false.
+pub fn pending_limit(field: &str, msg: v1::PendingLimit) -> Result<PendingLimit, FieldFault> {
+    let shown = match msg.limit {
+        Some(v1::pending_limit::Limit::Unlimited(true)) => return Ok(PendingLimit::Unlimited),
+        Some(v1::pending_limit::Limit::Logons(logons)) => return Ok(PendingLimit::Logons(logons)),
+        Some(v1::pending_limit::Limit::Unlimited(false)) => "unlimited: false",
+        None => "neither",
+    };
+    Err(FieldFault::new(field, shown, "a number of logons, or unlimited: true"))
+}
+
+/// The level in `field`. The range of a percentage is checked where it is applied.
+///
+/// # Errors
+/// The fault, if neither is set, or `off` is false.
+pub fn critical_level(field: &str, msg: v1::CriticalLevel) -> Result<CriticalLevel, FieldFault> {
+    let shown = match msg.level {
+        Some(v1::critical_level::Level::Off(true)) => return Ok(CriticalLevel::Off),
+        Some(v1::critical_level::Level::Percent(percent)) => return Ok(CriticalLevel::Percent(percent)),
+        Some(v1::critical_level::Level::Off(false)) => "off: false",
+        None => "neither",
+    };
+    Err(FieldFault::new(field, shown, "a percentage, or off: true"))
 }
 
 /// A drain. Texts that are too long are cut.
@@ -98,10 +150,16 @@ pub fn pool_settings(msg: v1::PoolSettings) -> Result<PoolSettings, Vec<FieldFau
             .ok()
     });
     let drain = msg.drain.and_then(|msg| faults.ok(drain(msg).map_err(|fault| nested(fault, "drain"))));
+    let marks = msg.marks.and_then(|msg| {
+        let refuse = |refused: Vec<FieldFault>| {
+            refused.into_iter().for_each(|fault| faults.push(nested(fault, "marks")));
+        };
+        host_marks(msg).map_err(refuse).ok()
+    });
     let faults = faults.into_vec();
     match (pool, policy) {
         (Some(pool), Some(policy)) if faults.is_empty() => {
-            Ok(PoolSettings { pool, version: msg.version, policy, drain })
+            Ok(PoolSettings { pool, version: msg.version, policy, drain, marks })
         }
         _ => Err(faults),
     }
@@ -109,6 +167,8 @@ pub fn pool_settings(msg: v1::PoolSettings) -> Result<PoolSettings, Vec<FieldFau
 
 #[cfg(test)]
 mod tests {
+    use usher_types::HostMarks;
+
     use super::*;
     use crate::write;
 
@@ -126,12 +186,41 @@ mod tests {
             method: Some(0),
             affinity: Some(99),
             max_users: Some(v1::UserLimit { limit: Some(v1::user_limit::Limit::Unlimited(false)) }),
+            max_pending: Some(v1::PendingLimit { limit: Some(v1::pending_limit::Limit::Unlimited(false)) }),
+            mem_critical: Some(v1::CriticalLevel { level: Some(v1::critical_level::Level::Off(false)) }),
+            psi_critical: Some(v1::CriticalLevel::default()),
+            when_blind: Some(0),
+            user_names: Some(4),
+            max_pending_mode: Some(-1),
             ..Default::default()
         })
         .unwrap_err();
         let fields: Vec<_> = faults.iter().map(|fault| fault.field.as_str()).collect();
-        assert_eq!(fields, ["method", "max_users", "affinity"]);
+        let expected = [
+            "method",
+            "max_users",
+            "affinity",
+            "user_names",
+            "mem_critical_percent",
+            "psi_critical_percent",
+            "max_pending",
+            "max_pending_mode",
+            "when_blind",
+        ];
+        assert_eq!(fields, expected);
         assert!(user_limit("max_users", v1::UserLimit { limit: None }).is_err());
+    }
+
+    #[test]
+    fn an_account_that_is_no_login_name_is_refused_and_not_shown() {
+        let names = vec!["kiosk".to_owned(), "secret".repeat(10_000), "eve\n".to_owned()];
+        let shared_accounts = Some(v1::SharedAccounts { names });
+        let faults = policy_change(v1::Policy { shared_accounts, ..Default::default() }).unwrap_err();
+        let expected = [
+            "shared_accounts = a login name of 60000 bytes: allowed 1..=256 bytes without control characters",
+            "shared_accounts = a login name of 4 bytes: allowed 1..=256 bytes without control characters",
+        ];
+        assert_eq!(faults.iter().map(ToString::to_string).collect::<Vec<_>>(), expected);
     }
 
     #[test]
@@ -145,11 +234,12 @@ mod tests {
         let faults = pool_settings(v1::PoolSettings {
             policy: Some(v1::Policy { range: Some(99.0), ..write::policy(&Policy::default()) }),
             drain: Some(v1::Drain::default()),
+            marks: Some(v1::HostMarks { capacity: Some(0.0), ..Default::default() }),
             ..Default::default()
         })
         .unwrap_err();
         let fields: Vec<_> = faults.iter().map(|fault| fault.field.as_str()).collect();
-        assert_eq!(fields, ["pool", "policy.range", "drain.mode"]);
+        assert_eq!(fields, ["pool", "policy.range", "drain.mode", "marks.capacity"]);
     }
 
     #[test]
@@ -164,6 +254,7 @@ mod tests {
                 author: "ops".to_owned(),
                 no_reconnect: true,
             }),
+            marks: Some(HostMarks { busy: true, ..HostMarks::default() }),
         };
         assert_eq!(pool_settings(write::pool_settings(&settings)).unwrap(), settings);
     }

@@ -9,12 +9,13 @@ mod imports;
 mod licences;
 mod links;
 mod manifests;
+mod rule_table;
 mod sources;
 mod tree;
 
 use std::fmt;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 
 use crate::workspace::Workspace;
 use tree::Tree;
@@ -65,6 +66,11 @@ const RULES: &[Rule] = &[
         name: "licences",
         says: "every package of Cargo.lock has a licence, a name and a source that deny.toml allows",
         check: licences::check,
+    },
+    Rule {
+        name: "rule-table",
+        says: "each rule of the decision core is named by a test, and the table of both is up to date",
+        check: rule_table::check,
     },
 ];
 
@@ -145,6 +151,21 @@ pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<()> {
         bail!("the tree breaks the rules in {errors} places");
     }
     Ok(())
+}
+
+/// Writes the table of rules and tests. Whether it has changed.
+///
+/// # Errors
+///
+/// When the tree cannot be read or the table not be written.
+pub(crate) fn write_rule_table(workspace: &Workspace) -> anyhow::Result<bool> {
+    let table = rule_table::table(&Tree::load(workspace)?);
+    let path = workspace.root.join(rule_table::TABLE);
+    if std::fs::read_to_string(&path).is_ok_and(|current| current == table) {
+        return Ok(false);
+    }
+    std::fs::write(&path, table).with_context(|| format!("writing {}", path.display()))?;
+    Ok(true)
 }
 
 #[cfg(test)]

@@ -1,11 +1,24 @@
-//! Who is a candidate, how good is each, and what speaks against the others?
+//! Who is a candidate, and what speaks against the others?
+//!
+//! Everything that is true of a host for one request is computed here, once, from inputs that can be kept: the
+//! explanation of a decision runs the same functions over the same inputs.
+//!
+//! A host may be chosen if the request does not rule it out, it holds an in-service replica of the resource, its state
+//! allows it, it has not refused within this call, and it has room. Room is the host's own affair where it can be asked
+//! (then it admits its places itself). One that cannot be asked gives each coordinator its share of what was free when
+//! it last spoke, so that together they cannot pass a limit.
+
+use std::collections::HashMap;
 
 use usher_availability::Basis;
-use usher_types::{BootTime, HostId, HostState, SessionState, UserKey};
+use usher_types::{BootTime, FailureCause, HostId, HostState, Method, PenaltyCause, PendingMode, Policy};
 
-use super::{FailoverCause, Flags, Request};
+use super::{
+    Excluded, Flags, Request, Tier, UserTrace, blind,
+    order::{self, Class, Standing},
+};
 use crate::{
-    farm::{CellWord, HostCell, PoolView, SessionAt, state_of},
+    farm::{CellWord, HostCell, HostView, PoolView, state_of},
     load::{LoadTerms, Metrics, Scale},
 };
 
@@ -16,85 +29,43 @@ pub struct Inputs<'a> {
     pub pool: &'a PoolView,
     /// Its cells, as they were read.
     pub words: &'a [CellWord],
-    /// What is asked.
+    /// What is asked. Its login name is not read: `user` stands for it.
     pub request: &'a Request,
-    /// Hosts with a live place of the user, oldest first.
-    pub own_places: &'a [HostId],
-    /// Hosts that were asked within this call and did not admit it, and whether each refused or was silent.
+    /// Where its user is already.
+    pub user: &'a UserTrace,
+    /// Hosts that were asked within this call and did not agree, and whether each refused or was silent.
     pub unwilling: &'a [(HostId, Excluded)],
+    /// Hosts whose agents are lost and whose doors were tried, at most 10 s ago, and whether each accepted.
+    pub doors: &'a [(HostId, bool)],
     /// The instant of the decision.
     pub now: BootTime,
     /// Settles ties.
     pub seed: u64,
 }
 
-/// What speaks against a host.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Excluded {
-    /// It does not hold the resource.
-    NoReplica,
-    /// The request excludes it.
-    ByRequest,
-    /// The login was tried there before.
-    Tried,
-    /// The login comes from there.
-    FromHost,
-    /// Its state.
-    State(HostState),
-    /// It was asked in this call and refused.
-    RefusedConsent,
-    /// It was asked in this call and did not answer.
-    NoAnswer,
-    /// It cannot be asked, and this coordinator's share of its free places is given out.
-    OutOfShare,
-    /// More places are on their way to it than can be counted.
-    CellFull,
+/// The limits that a host keeps itself, and under which it must be asked for each place.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Limits {
+    /// Users and users of places, at most.
+    pub max_users: Option<u32>,
+    /// Logons in progress, at most; only where that limit is a hard one.
+    pub max_pending: Option<u32>,
 }
 
-impl Excluded {
-    /// For people.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::NoReplica => "does not hold the resource",
-            Self::ByRequest => "excluded by the request",
-            Self::Tried => "tried before",
-            Self::FromHost => "the login comes from there",
-            Self::State(state) => state.as_str(),
-            Self::RefusedConsent => "refused its consent",
-            Self::NoAnswer => "did not answer when asked",
-            Self::OutOfShare => "cannot be asked, and its share is given out",
-            Self::CellFull => "too many places on their way",
+impl Limits {
+    /// The limits of a host of a pool.
+    pub fn of(host: &HostView, policy: &Policy) -> Self {
+        let hard = policy.max_pending_mode == PendingMode::Hard;
+        Self {
+            max_users: host.max_users(policy).finite(),
+            max_pending: policy.max_pending.finite().filter(|_| hard),
         }
     }
-}
 
-/// Classes of hosts, best first.
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Tier {
-    /// AVAILABLE.
-    Available,
-    /// BUSY: served if nobody better is left.
-    Busy,
-    /// UNKNOWN, where the pool allows it.
-    Unknown,
-}
-
-/// Hosts of one class are compared by load; of two classes, the lower comes first whatever the loads.
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Class {
-    /// It did not answer when it was last asked.
-    pub silent: bool,
-    pub tier: Tier,
-    /// It is in another zone than the client.
-    pub far: bool,
-}
-
-/// A candidate.
-#[derive(Copy, Clone, PartialEq, Debug)]
-pub(super) struct Standing {
-    pub class: Class,
-    /// Weighted load; infinite where no term is known.
-    pub load: f64,
+    /// Whether there is one.
+    pub fn any(self) -> bool {
+        self != Self::default()
+    }
 }
 
 /// What is true of every host of the pool for one request.
@@ -104,37 +75,30 @@ pub struct Assessment<'a> {
     states: Vec<HostState>,
     /// Users that the login adds to each.
     adds: Vec<u32>,
+    metrics: Vec<Metrics>,
     scale: Scale,
     holders: Option<&'a [u32]>,
     excluded: Vec<u32>,
     tried: Vec<u32>,
+    doors: HashMap<&'a HostId, bool>,
+    /// Lost hosts whose doors are open take part.
+    is_blind: bool,
     /// Of a failover, the host that it comes from.
     pub(super) from_host: Option<u32>,
-    /// The user as the pool compares it.
-    pub(super) user: Option<UserKey>,
-    /// Their sessions.
-    pub(super) sessions: &'a [SessionAt],
 }
 
 /// Assesses every host of the pool for a request.
 pub fn assess_pool<'a>(inputs: &Inputs<'a>) -> Assessment<'a> {
     let (pool, request) = (inputs.pool, inputs.request);
-    let user = request.user.as_deref().and_then(|user| pool.policy.user_match.key(user));
-    let sessions = user.as_ref().map_or(&[][..], |user| pool.sessions.of(user));
-    let shared = user.as_ref().is_some_and(|user| pool.policy.is_shared_account(user));
     let mut adds = vec![request.cost; pool.hosts.len()];
-    for session in sessions.iter().filter(|session| !shared && counts_as_user(session)) {
-        if let Some(position) = pool.members.position(&session.host_id) {
-            adds[position] = 0;
-        }
+    for position in inputs.user.counted_on().filter_map(|host_id| pool.members.position(host_id)) {
+        adds[position] = 0;
     }
     let states: Vec<HostState> = (0..pool.hosts.len())
         .map(|n| state_of(&pool.state_input(n, inputs.words[n], adds[n], inputs.now)))
         .collect();
-    let eligible = (0..pool.hosts.len())
-        .filter(|position| states[*position].is_eligible())
-        .map(|position| metrics(pool, position, inputs.words[position]));
-    let scale = Scale::of(pool.policy.weights, pool.policy.users_full_scale, eligible);
+    let metrics: Vec<Metrics> =
+        pool.hosts.iter().zip(inputs.words).map(|(host, word)| metrics(host, *word, inputs.now)).collect();
     let failover = request.failover.as_ref();
     let all_of = |hosts: &[String]| -> Vec<u32> {
         hosts.iter().flat_map(|host| pool.members.named(host)).copied().collect()
@@ -147,30 +111,25 @@ pub fn assess_pool<'a>(inputs: &Inputs<'a>) -> Assessment<'a> {
     // Each host of the pool is looked up in them.
     tried.sort_unstable();
     excluded.sort_unstable();
-    Assessment {
-        scale,
-        holders: request
-            .resource
-            .as_ref()
-            .map(|resource| pool.replicas.get(resource).map_or(&[][..], Vec::as_slice)),
+    let holders = |resource| pool.replicas.get(resource).map_or(&[][..], Vec::as_slice);
+    let mut assessment = Assessment {
+        scale: scale_of(pool, &states, &metrics),
+        holders: request.resource.as_ref().map(holders),
+        doors: inputs.doors.iter().map(|(host_id, accepts)| (host_id, *accepts)).collect(),
+        is_blind: false,
+        inputs: inputs.clone(),
+        states,
+        adds,
+        metrics,
         excluded,
         tried,
         from_host,
-        user,
-        sessions,
-        states,
-        adds,
-        inputs: inputs.clone(),
-    }
+    };
+    assessment.is_blind = blind::is_active(&assessment);
+    assessment
 }
 
-/// Whether its user counts among the users of its host. One who has logged out does not, though their processes live on.
-fn counts_as_user(session: &SessionAt) -> bool {
-    session.state != SessionState::Lingering
-}
-
-fn metrics(pool: &PoolView, position: usize, word: CellWord) -> Metrics {
-    let host = &pool.hosts[position];
+fn metrics(host: &HostView, word: CellWord, now: BootTime) -> Metrics {
     let reading = host.reading.as_deref();
     Metrics {
         cpu: reading.and_then(|reading| reading.cpu_percent),
@@ -179,6 +138,23 @@ fn metrics(pool: &PoolView, position: usize, word: CellWord) -> Metrics {
         pending: f64::from(word.pending_users()),
         processes: reading.and_then(|reading| reading.processes).map(f64::from),
         capacity: host.capacity(),
+        ramp: host.ramp(now),
+    }
+}
+
+/// The scale of the eligible hosts that are not ramping up; if all are, of the eligible ones.
+fn scale_of(pool: &PoolView, states: &[HostState], metrics: &[Metrics]) -> Scale {
+    let all = states.iter().zip(metrics);
+    let eligible = all.clone().filter(|(state, _)| state.is_eligible()).map(|(_, metrics)| *metrics);
+    let settled = eligible.clone().filter(|metrics| metrics.ramp.is_none());
+    let compared =
+        |state: HostState| state.is_eligible() || (state == HostState::Unknown && pool.policy.allow_unknown);
+    let some_incomplete = all.clone().any(|(state, metrics)| metrics.is_incomplete() && compared(*state));
+    let (weights, floor) = (pool.policy.weights, pool.policy.users_full_scale);
+    if settled.clone().next().is_some() {
+        Scale::of(weights, floor, settled, some_incomplete)
+    } else {
+        Scale::of(weights, floor, eligible, some_incomplete)
     }
 }
 
@@ -200,17 +176,54 @@ impl<'a> Assessment<'a> {
 
     /// The numbers of the host at `position`.
     pub fn metrics(&self, position: usize) -> Metrics {
-        metrics(self.inputs.pool, position, self.inputs.words[position])
+        self.metrics[position]
     }
 
     /// The terms of the host at `position`. Absent if no metric is left to compare it by.
     pub fn terms(&self, position: usize) -> Option<LoadTerms> {
-        self.scale.terms(&self.metrics(position))
+        self.scale.terms(&self.metrics[position])
+    }
+
+    /// The expansion factor of the host at `position`, >= 1. That of a host which delivers an index of its own is the
+    /// one at which the index has this value.
+    pub fn expansion_factor(&self, position: usize) -> Option<f64> {
+        let pool = self.inputs.pool;
+        let host = &pool.hosts[position];
+        let availability = host.availability(self.inputs.now);
+        availability.expansion_factor.or_else(|| {
+            let index = availability.index?;
+            Some(f64::exp2(host.range(&pool.policy) * (1.0 - index / 100.0)))
+        })
     }
 
     /// Users that the login adds to the host at `position`.
     pub fn adds_users(&self, position: usize) -> u32 {
         self.adds[position]
+    }
+
+    /// Words that qualify an answer with the host at `position`, of what is known about itself.
+    pub fn host_flags(&self, position: usize) -> Flags {
+        let availability = self.inputs.pool.hosts[position].availability(self.inputs.now);
+        let by_load = self.inputs.pool.policy.method == Method::WeightedLoad;
+        let incomplete = by_load && self.terms(position).is_none_or(|terms| terms.filled.any());
+        Flags::NONE
+            .with(Flags::INCOMPLETE, incomplete)
+            .with(Flags::PROVISIONAL, availability.is_provisional)
+            .with(Flags::SPARSE, availability.basis == Basis::Sparse)
+            .with(Flags::IDLE, availability.basis == Basis::Idle)
+            .with(Flags::STALLED, availability.basis == Basis::Stalled)
+            .with(Flags::RAMPING, self.metrics[position].ramp.is_some())
+    }
+
+    /// The hosts of the pool.
+    pub(super) fn positions(&self) -> std::ops::Range<u32> {
+        0..u32::try_from(self.states.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Why the host at `position` comes last for this gateway.
+    pub(super) fn penalised(&self, position: usize) -> Option<PenaltyCause> {
+        let (inputs, host) = (&self.inputs, &self.inputs.pool.hosts[position]);
+        host.penalised(&inputs.request.token.gateway, inputs.words[position].places(), inputs.now)
     }
 
     /// The state that the host at `position` has for a user who is not on it.
@@ -225,15 +238,22 @@ impl<'a> Assessment<'a> {
         self.inputs.unwilling.iter().find(|(id, _)| id == host_id).map(|(_, why)| *why)
     }
 
-    /// Words that qualify an answer with the host at `position`, of what is known about itself.
-    pub fn host_flags(&self, position: usize) -> Flags {
-        let basis = self.inputs.pool.hosts[position].availability(self.inputs.now).basis;
-        let incomplete = self.terms(position).is_none_or(|terms| terms.filled.any());
-        Flags::NONE
-            .with(Flags::INCOMPLETE, incomplete)
-            .with(Flags::SPARSE, basis == Basis::Sparse)
-            .with(Flags::IDLE, basis == Basis::Idle)
-            .with(Flags::STALLED, basis == Basis::Stalled)
+    /// Whether the door of the host at `position` accepted a connection. Absent: it was not tried.
+    pub(super) fn door(&self, position: usize) -> Option<bool> {
+        if self.doors.is_empty() {
+            return None;
+        }
+        self.doors.get(&self.inputs.pool.hosts[position].facts.host_id).copied()
+    }
+
+    /// Whether the host at `position` may be used although its agent is lost.
+    pub(super) fn is_open_though_lost(&self, position: usize) -> bool {
+        self.is_blind && blind::check(self, position).is_ok()
+    }
+
+    /// Whether lost hosts whose doors are open take part.
+    pub(super) fn is_blind(&self) -> bool {
+        self.is_blind
     }
 
     /// What speaks against the host at `position` apart from its state: the request, or its replicas.
@@ -245,15 +265,19 @@ impl<'a> Assessment<'a> {
             return Some(Excluded::ByRequest);
         }
         let is_from = self.from_host == Some(position);
-        if is_from {
-            // A host that calls itself busy may still serve if nobody better is left; any other fault rules it out.
-            return (!self.comes_busy()).then_some(Excluded::FromHost);
+        // A host that calls itself busy may still serve if nobody better is left; any other fault rules it out.
+        if is_from && !self.comes_busy() {
+            return Some(Excluded::FromHost);
         }
-        self.tried.binary_search(&position).is_ok().then_some(Excluded::Tried)
+        if !is_from && self.tried.binary_search(&position).is_ok() {
+            return Some(Excluded::Tried);
+        }
+        let resource = self.inputs.request.resource.as_ref()?;
+        self.inputs.pool.replica_mark(position as usize, resource).map(Excluded::OutOfService)
     }
 
     pub(super) fn comes_busy(&self) -> bool {
-        self.inputs.request.failover.as_ref().is_some_and(|failover| failover.cause == FailoverCause::Busy)
+        self.inputs.request.failover.as_ref().is_some_and(|failover| failover.cause == FailureCause::Busy)
     }
 
     /// Whether no host holds the resource that is asked for.
@@ -267,48 +291,82 @@ impl<'a> Assessment<'a> {
             return Err(excluded);
         }
         let at = position as usize;
-        let host = &self.inputs.pool.hosts[at];
-        let tier = match self.states[at] {
-            // It says that it is busy, whatever its numbers say.
-            HostState::Available if self.from_host == Some(position) => Tier::Busy,
-            HostState::Available => Tier::Available,
-            HostState::Busy => Tier::Busy,
-            HostState::Unknown if self.inputs.pool.policy.allow_unknown => Tier::Unknown,
-            state => return Err(Excluded::State(state)),
-        };
+        let tier = self.tier(position)?;
         if let Some(why) = self.unwilling(at) {
             return Err(why);
         }
         self.check_room(at)?;
-        let zone = self.inputs.request.client_zone.as_ref();
-        let far = zone.is_some_and(|zone| host.facts.zone.as_ref() != Some(zone));
-        let silent = self.inputs.words[at].is_silent();
-        let load = self.terms(at).map_or(f64::INFINITY, |terms| terms.weighted_load());
-        Ok(Standing { class: Class { silent, tier, far }, load })
+        let inputs = &self.inputs;
+        let zone = inputs.request.client_zone.as_ref();
+        let class = Class {
+            silent: inputs.words[at].is_silent(),
+            penalised: self.penalised(at).is_some(),
+            tier,
+            at_pending_limit: self.is_at_pending_limit(at),
+            far: zone.is_some_and(|zone| inputs.pool.hosts[at].facts.zone.as_ref() != Some(zone)),
+        };
+        Ok(Standing { class, rank: order::rank(self, at, tier) })
     }
 
-    /// A host with a limit admits its places itself. One that cannot be asked now gets no more from each coordinator
-    /// than its share of what was free when it last spoke, so that together they cannot pass the limit.
-    fn check_room(&self, position: usize) -> Result<(), Excluded> {
+    fn tier(&self, position: u32) -> Result<Tier, Excluded> {
+        let at = position as usize;
+        match self.states[at] {
+            // It says that it is busy, whatever its numbers say.
+            HostState::Available | HostState::Warming if self.from_host == Some(position) => Ok(Tier::Busy),
+            HostState::Available => Ok(Tier::Available),
+            HostState::Warming => Ok(Tier::Warming),
+            HostState::Busy => Ok(Tier::Busy),
+            HostState::Unknown if self.inputs.pool.policy.allow_unknown => Ok(Tier::Unknown),
+            HostState::Unknown | HostState::Offline if self.is_blind => {
+                blind::check(self, at).map(|()| Tier::Blind)
+            }
+            state => Err(Excluded::State(state)),
+        }
+    }
+
+    fn is_at_pending_limit(&self, position: usize) -> bool {
+        let limit = self.inputs.pool.policy.max_pending.finite();
+        limit.is_some_and(|limit| self.inputs.words[position].places() >= limit)
+    }
+
+    /// Whether another place fits on the host at `position`, as far as this coordinator may say.
+    pub(super) fn check_room(&self, position: usize) -> Result<(), Excluded> {
         let host = &self.inputs.pool.hosts[position];
         let word = self.inputs.words[position];
-        let adds = self.adds_users(position);
+        let adds = self.adds[position];
         if !HostCell::has_room(word, adds) {
             return Err(Excluded::CellFull);
         }
-        let Some(limit) = host.max_users(&self.inputs.pool.policy).finite() else { return Ok(()) };
-        if host.connected {
+        let limits = Limits::of(host, &self.inputs.pool.policy);
+        if limits.max_pending.is_some_and(|limit| word.places() >= limit) {
+            return Err(Excluded::MaxPending);
+        }
+        if !limits.any() || self.can_be_asked(position) {
             return Ok(());
         }
         let reading = host.reading.as_deref();
-        let listed = reading.map_or(0, |reading| reading.listed_pending_users);
-        let coordinators = reading.map_or(1, |reading| reading.streams_held).max(1);
-        let free = limit.saturating_sub(word.users().unwrap_or(limit)).saturating_sub(listed);
-        let own = word.pending_users().saturating_sub(listed);
-        if u64::from(own) + u64::from(adds) <= u64::from(free / coordinators) {
-            Ok(())
-        } else {
-            Err(Excluded::OutOfShare)
+        let (listed_users, listed_places, coordinators) = reading.map_or((0, 0, 1), |reading| {
+            (reading.listed_pending_users, reading.listed_places, reading.streams_held.max(1))
+        });
+        let share = |limit: u32, used: u32, own: u32, adds: u32| {
+            u64::from(own) + u64::from(adds) <= u64::from(limit.saturating_sub(used) / coordinators)
+        };
+        if let Some(limit) = limits.max_users {
+            let used = word.users().unwrap_or(limit).saturating_add(listed_users);
+            if !share(limit, used, word.pending_users().saturating_sub(listed_users), adds) {
+                return Err(Excluded::OutOfShare);
+            }
         }
+        match limits.max_pending {
+            Some(limit) if !share(limit, listed_places, word.places().saturating_sub(listed_places), 1) => {
+                Err(Excluded::MaxPending)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the host at `position` can be asked for a place.
+    pub(super) fn can_be_asked(&self, position: usize) -> bool {
+        self.inputs.pool.hosts[position].can_be_asked() && !blind::is_lost(self, position)
     }
 }

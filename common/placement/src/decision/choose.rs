@@ -2,29 +2,27 @@
 //!
 //! Equals are settled at random, never by name: the first name of the alphabet would otherwise take every burst. Where
 //! several coordinators decide at the same time, each takes the best of a few hosts drawn at random, so that they do not
-//! all send their users to the one host that looks best to all of them.
-
-use std::collections::HashMap;
+//! all send their users to the one host that looks best to all of them. Filling hosts one after the other is the
+//! opposite of spreading, so there the whole class is ranked.
 
 use rand::{Rng, RngExt, SeedableRng, seq::index};
 use rand_pcg::Pcg64Mcg;
-use usher_types::{Affinity, HostId, HostState, SessionState};
+use usher_types::Method;
 
 use super::{
-    Assessment, Excluded, Flags, Inputs, Refusal, RefusalKind, Tier,
-    assess::{Class, Standing},
-    assess_pool,
+    Assessment, Excluded, Flags, Inputs, Limits, Redirect, Refusal, RefusalKind, Tier, assess_pool, blind,
+    order::{Class, Rank, Standing},
+    own, redirect,
 };
 use crate::{farm::SessionAt, load::LoadTerms};
 
-/// Loads closer than this are equal.
-const TIE: f64 = 1e-9;
-/// Hosts drawn where several coordinators decide at once.
+/// Hosts drawn where several coordinators decide at once. Two would do against herding; with four the chosen host is
+/// rarely a bad one.
 const DRAWN: usize = 4;
+/// In a class so large that four are next to nothing, one of this many is drawn.
+const ONE_DRAWN_OF: usize = 256;
 /// Alternatives named in an answer.
 const ALTERNATIVES: usize = 8;
-/// With more sessions on one host than this, a login name is a service, not a person who comes back.
-const MAX_OWN_SESSIONS: usize = 8;
 
 /// Why a host was chosen.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -37,8 +35,27 @@ pub enum PlacementReason {
     Preferred,
     /// The lowest weighted load.
     LowestLoad,
+    /// The lowest expansion factor, logins on their way included.
+    HighestAvailability,
+    /// The fullest that still has a place.
+    Fill,
     /// All are busy: the host that the login came from.
     Original,
+}
+
+impl PlacementReason {
+    /// As everyone writes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::OwnSession => "OWN_SESSION",
+            Self::Pending => "PENDING",
+            Self::Preferred => "PREFERRED",
+            Self::LowestLoad => "LOWEST_LOAD",
+            Self::HighestAvailability => "HIGHEST_AVAILABILITY",
+            Self::Fill => "FILL",
+            Self::Original => "ORIGINAL",
+        }
+    }
 }
 
 /// A host that was chosen by rank, and for which a place must be taken.
@@ -52,12 +69,20 @@ pub struct Choice {
     pub reason: PlacementReason,
     /// What qualifies the answer.
     pub flags: Flags,
-    /// Its terms. Absent if no metric is known.
+    /// The class of state that it was chosen from.
+    pub tier: Tier,
+    /// It must be asked for the place, under these limits. Absent: it is only told.
+    pub limits: Option<Limits>,
+    /// The number by which it was ranked, low is good. Absent: not known.
+    pub score: Option<f64>,
+    /// The terms of its weighted load. Absent if it was not ranked by them, or if no metric is known.
     pub terms: Option<LoadTerms>,
     /// Hosts that were equally good, itself among them.
     pub tied: u32,
-    /// The next best, best first: their positions, and their weighted loads where a term is known.
+    /// The next best, best first: their positions, and the numbers by which they were ranked where those are known.
     pub alternatives: Vec<(u32, Option<f64>)>,
+    /// Who was passed over.
+    pub redirect: Option<Redirect>,
 }
 
 /// What should be done with a request.
@@ -73,14 +98,40 @@ pub enum Decision {
         session: SessionAt,
         /// The host takes no new sessions: ask it first whether the session still exists.
         must_confirm: bool,
+        /// Who was passed over.
+        redirect: Option<Redirect>,
     },
     /// The user has a place here already: no further one is taken.
     OwnPlace {
         /// The host's position.
         position: u32,
+        /// Who was passed over.
+        redirect: Option<Redirect>,
     },
+    /// Most agents are lost: try the doors of the hosts at these positions, then decide again. Never empty.
+    TryDoors(Vec<u32>),
     /// Nobody can be chosen.
     Refused(Refusal),
+}
+
+impl Decision {
+    /// The position of the host that the login goes to.
+    pub fn position(&self) -> Option<u32> {
+        match self {
+            Self::Take(choice) => Some(choice.position),
+            Self::OwnSession { position, .. } | Self::OwnPlace { position, .. } => Some(*position),
+            Self::TryDoors(_) | Self::Refused(_) => None,
+        }
+    }
+
+    /// Who was passed over.
+    pub fn redirect(&self) -> Option<Redirect> {
+        match self {
+            Self::Take(choice) => choice.redirect,
+            Self::OwnSession { redirect, .. } | Self::OwnPlace { redirect, .. } => *redirect,
+            Self::TryDoors(_) | Self::Refused(_) => None,
+        }
+    }
 }
 
 /// Decides.
@@ -92,138 +143,83 @@ pub fn decide(inputs: &Inputs<'_>) -> Decision {
     if assessment.resource_is_unknown() {
         return Decision::Refused(Refusal::plain(RefusalKind::UnknownResource));
     }
-    own_host(&assessment).unwrap_or_else(|| rank(&assessment))
-}
-
-/// The host that the user is on already, or on their way to.
-fn own_host(assessment: &Assessment<'_>) -> Option<Decision> {
-    let pool = assessment.inputs().pool;
-    let affinity = pool.policy.affinity;
-    let user = assessment.user.as_ref()?;
-    if affinity == Affinity::None || pool.policy.is_shared_account(user) || is_service(assessment.sessions) {
-        return None;
-    }
-    own_session(assessment, affinity).or_else(|| own_place(assessment))
-}
-
-/// Whether one host holds more sessions of a login name than a person has.
-fn is_service(sessions: &[SessionAt]) -> bool {
-    if sessions.len() <= MAX_OWN_SESSIONS {
-        return false;
-    }
-    let mut on_host = HashMap::<&HostId, usize>::new();
-    sessions.iter().any(|session| {
-        let count = on_host.entry(&session.host_id).or_default();
-        *count += 1;
-        *count > MAX_OWN_SESSIONS
-    })
-}
-
-fn own_session(assessment: &Assessment<'_>, affinity: Affinity) -> Option<Decision> {
-    let pool = assessment.inputs().pool;
-    let reachable = |session: &&SessionAt| -> Option<(u32, HostState)> {
-        let position = pool.members.position(&session.host_id)?;
-        let as_u32 = u32::try_from(position).ok()?;
-        let state = assessment.state(position);
-        let drained_hard = pool.hosts[position].drain.as_ref().is_some_and(|mark| mark.drain.no_reconnect);
-        let takes = match state {
-            HostState::Offline | HostState::NotReady => false,
-            HostState::Restricted => !drained_hard,
-            _ => true,
-        };
-        (takes && may_return(assessment, as_u32)).then_some((as_u32, assessment.state_for_newcomer(position)))
-    };
-    assessment
-        .sessions
-        .iter()
-        .filter(|session| counts_for(session.state, affinity))
-        .filter_map(|session| reachable(&session).map(|(position, state)| (session, position, state)))
-        .max_by_key(|(session, _, _)| (wanted(session.state), session.began))
-        .map(|(session, position, state)| Decision::OwnSession {
-            position,
-            session: session.clone(),
-            must_confirm: matches!(state, HostState::Restricted | HostState::MaxUsers),
-        })
-}
-
-fn counts_for(state: SessionState, affinity: Affinity) -> bool {
-    match affinity {
-        Affinity::Session => state != SessionState::Lingering,
-        Affinity::Disconnected => state == SessionState::Disconnected,
-        Affinity::Linger => true,
-        Affinity::None => false,
-    }
-}
-
-/// Disconnected sessions before active ones, lingering ones last.
-fn wanted(state: SessionState) -> u8 {
-    match state {
-        SessionState::Disconnected => 2,
-        SessionState::Active => 1,
-        SessionState::Lingering => 0,
-    }
-}
-
-/// Whether the user may be sent back to the host at `position`: not if the login has just come from there, and not if
-/// the host was asked in this call and did not agree.
-fn may_return(assessment: &Assessment<'_>, position: u32) -> bool {
-    assessment.ruled_out(position).is_none()
-        && assessment.from_host != Some(position)
-        && assessment.unwilling(position as usize).is_none()
-}
-
-fn own_place(assessment: &Assessment<'_>) -> Option<Decision> {
-    let inputs = assessment.inputs();
-    let takes = |position: &usize| {
-        // The place is counted already, so a full host still keeps it.
-        let state = assessment.state(*position);
-        state.is_eligible() || matches!(state, HostState::MaxUsers | HostState::Unknown)
-    };
-    inputs
-        .own_places
-        .iter()
-        .filter_map(|host_id| inputs.pool.members.position(host_id))
-        .filter(takes)
-        .filter_map(|position| u32::try_from(position).ok())
-        .find(|position| may_return(assessment, *position))
-        .map(|position| Decision::OwnPlace { position })
+    own::own_host(&assessment).unwrap_or_else(|| rank(&assessment))
 }
 
 fn rank(assessment: &Assessment<'_>) -> Decision {
     let inputs = assessment.inputs();
-    let hosts = 0..u32::try_from(inputs.pool.hosts.len()).unwrap_or(u32::MAX);
+    let hosts = assessment.positions();
     let standings: Vec<Result<Standing, Excluded>> =
         hosts.clone().map(|position| assessment.standing(position)).collect();
     let candidates =
         || hosts.clone().zip(&standings).filter_map(|(n, standing)| Some((n, standing.as_ref().ok()?)));
-    let Some(best_class) = candidates().map(|(_, standing)| standing.class).min() else {
+    let best_class = candidates().map(|(_, standing)| standing.class).min();
+    // Lost hosts come after those that are well, but before those on which logins fail.
+    if assessment.is_blind() && best_class.is_none_or(|class| class.silent || class.penalised) {
+        let doors = blind::doors_to_try(assessment);
+        if !doors.is_empty() {
+            return Decision::TryDoors(doors);
+        }
+    }
+    let Some(best_class) = best_class else {
         let excluded =
             hosts.clone().zip(&standings).filter_map(|(n, standing)| Some((n, *standing.as_ref().err()?)));
         return Decision::Refused(Refusal::of(excluded));
     };
-    let mut rng = Pcg64Mcg::seed_from_u64(inputs.seed);
-    let fixed = fixed_choice(assessment, &standings, best_class);
-    let (position, tied, reason) = match fixed {
+    let (position, tied, reason) = match fixed_choice(assessment, &standings, best_class) {
         Some((position, reason)) => (position, 1, reason),
         None => {
-            let (position, tied) = best_of(candidates(), best_class, inputs.pool.has_peers(), &mut rng);
-            (position, tied, PlacementReason::LowestLoad)
+            let (position, tied) = best_of(candidates(), best_class, inputs);
+            (position, tied, reason_of(inputs, best_class.tier))
         }
     };
-    let at = position as usize;
-    let busy = standings[at].as_ref().is_ok_and(|standing| standing.class.tier == Tier::Busy);
+    let Some(Ok(standing)) = standings.get(position as usize) else {
+        return Decision::Refused(Refusal::plain(RefusalKind::AllOffline));
+    };
     Decision::Take(Choice {
+        tied,
+        reason,
+        alternatives: alternatives(candidates(), position),
+        ..choice(assessment, position, standing)
+    })
+}
+
+/// What is true of the choice of one host, whoever else there is.
+fn choice(assessment: &Assessment<'_>, position: u32, standing: &Standing) -> Choice {
+    let (inputs, at) = (assessment.inputs(), position as usize);
+    let Class { tier, at_pending_limit, .. } = standing.class;
+    let limits = Limits::of(&inputs.pool.hosts[at], &inputs.pool.policy);
+    let by_load = inputs.pool.policy.method == Method::WeightedLoad && tier != Tier::Blind;
+    Choice {
         position,
         adds_users: assessment.adds_users(at),
-        reason,
+        reason: reason_of(inputs, tier),
         flags: assessment
             .host_flags(at)
-            .with(Flags::ALL_BUSY, busy)
-            .with(Flags::PARTIAL_VIEW, inputs.pool.is_partial()),
-        terms: assessment.terms(at),
-        tied,
-        alternatives: alternatives(candidates(), position),
-    })
+            .with(Flags::ALL_BUSY, tier == Tier::Busy)
+            .with(Flags::OVER_PENDING, at_pending_limit)
+            .with(Flags::PARTIAL_VIEW, inputs.pool.is_partial())
+            .with(Flags::BLIND, tier == Tier::Blind)
+            .with(Flags::AFFINITY_UNKNOWN, inputs.user.key_id_mismatch),
+        tier,
+        limits: Some(limits).filter(|limits| limits.any() && assessment.can_be_asked(at)),
+        score: standing.rank.shown(),
+        terms: assessment.terms(at).filter(|_| by_load),
+        tied: 1,
+        alternatives: Vec::new(),
+        redirect: redirect::of_ranked(assessment, position),
+    }
+}
+
+/// What the rank of this tier says of its best.
+fn reason_of(inputs: &Inputs<'_>, tier: Tier) -> PlacementReason {
+    match inputs.pool.policy.method {
+        // Of lost hosts the one with the fewest places on their way.
+        _ if tier == Tier::Blind => PlacementReason::LowestLoad,
+        Method::WeightedLoad | Method::Predictive => PlacementReason::LowestLoad,
+        Method::Availability => PlacementReason::HighestAvailability,
+        Method::FillFirst => PlacementReason::Fill,
+    }
 }
 
 /// The host that is chosen whatever the loads: the original if all are busy, or the home server if none is better.
@@ -232,54 +228,62 @@ fn fixed_choice(
     standings: &[Result<Standing, Excluded>],
     best: Class,
 ) -> Option<(u32, PlacementReason)> {
-    // Zones do not matter here: it is where the user belongs.
+    // Neither zones nor logons in progress matter here: it is where the user belongs.
+    let is_best = |class: Class| {
+        (class.silent, class.penalised, class.tier) == (best.silent, best.penalised, best.tier)
+    };
     let good = |position: u32| {
         let standing = standings.get(position as usize).and_then(|standing| standing.as_ref().ok());
-        standing.is_some_and(|s| (s.class.silent, s.class.tier) == (best.silent, best.tier))
+        standing.filter(|standing| is_best(standing.class))
     };
     if assessment.comes_busy()
         && best.tier == Tier::Busy
-        && let Some(from) = assessment.from_host.filter(|from| good(*from))
+        && let Some(from) = assessment.from_host.filter(|from| good(*from).is_some())
     {
         return Some((from, PlacementReason::Original));
     }
     let inputs = assessment.inputs();
     let preferred = inputs.request.prefer_host.as_deref().and_then(|host| inputs.pool.find(host))?;
     let preferred = u32::try_from(preferred).ok()?;
-    good(preferred).then_some((preferred, PlacementReason::Preferred))
+    good(preferred).filter(|standing| !standing.class.penalised)?;
+    Some((preferred, PlacementReason::Preferred))
 }
 
-/// The host of the class with the lowest load, equals at random, and how many were equal.
+/// The best host of the class, equals at random, and how many were equal.
 fn best_of<'s>(
     candidates: impl Iterator<Item = (u32, &'s Standing)>,
     class: Class,
-    has_peers: bool,
-    rng: &mut Pcg64Mcg,
+    inputs: &Inputs<'_>,
 ) -> (u32, u32) {
+    let mut rng = Pcg64Mcg::seed_from_u64(inputs.seed);
     let members =
-        candidates.filter(|(_, standing)| standing.class == class).map(|(n, standing)| (n, standing.load));
-    if !has_peers {
-        return lowest(members, rng);
+        candidates.filter(|(_, standing)| standing.class == class).map(|(n, standing)| (n, standing.rank));
+    if inputs.pool.policy.method == Method::FillFirst || !inputs.pool.has_peers() {
+        return lowest(members, &mut rng);
     }
-    let members: Vec<(u32, f64)> = members.collect();
-    let drawn = index::sample(rng, members.len(), DRAWN.min(members.len()));
-    lowest(drawn.into_iter().map(|n| members[n]), rng)
+    let members: Vec<(u32, Rank)> = members.collect();
+    let drawn = DRAWN.max(members.len() / ONE_DRAWN_OF).min(members.len());
+    let drawn = index::sample(&mut rng, members.len(), drawn);
+    lowest(drawn.into_iter().map(|n| members[n]), &mut rng)
 }
 
-fn lowest(members: impl Iterator<Item = (u32, f64)>, rng: &mut impl Rng) -> (u32, u32) {
-    let (mut best, mut lowest, mut tied) = (0, f64::NAN, 0u32);
-    for (position, load) in members {
-        if tied > 0 && (load == lowest || (load - lowest).abs() <= TIE) {
-            tied += 1;
-            // Each of k equals stays with probability 1/k.
-            if rng.random_range(0..tied) == 0 {
-                best = position;
+fn lowest(members: impl Iterator<Item = (u32, Rank)>, rng: &mut impl Rng) -> (u32, u32) {
+    let mut best: Option<(u32, Rank)> = None;
+    let mut tied = 0u32;
+    for (position, rank) in members {
+        match best {
+            Some((_, lowest)) if rank.ties(lowest) => {
+                tied += 1;
+                // Each of k equals stays with probability 1/k.
+                if rng.random_range(0..tied) == 0 {
+                    best = Some((position, lowest));
+                }
             }
-        } else if tied == 0 || load < lowest {
-            (best, lowest, tied) = (position, load, 1);
+            Some((_, lowest)) if rank.order(lowest).is_gt() => {}
+            _ => (best, tied) = (Some((position, rank)), 1),
         }
     }
-    (best, tied)
+    (best.map_or(0, |(position, _)| position), tied)
 }
 
 fn alternatives<'s>(
@@ -288,12 +292,11 @@ fn alternatives<'s>(
 ) -> Vec<(u32, Option<f64>)> {
     let mut best: Vec<(u32, &Standing)> = Vec::with_capacity(ALTERNATIVES + 1);
     for (position, standing) in candidates.filter(|(position, _)| *position != chosen) {
-        let key = |s: &Standing| (s.class, s.load);
-        let after = best.partition_point(|(_, other)| key(other) <= key(standing));
+        let after = best.partition_point(|(_, other)| other.order(standing).is_le());
         if after < ALTERNATIVES {
             best.insert(after, (position, standing));
             best.truncate(ALTERNATIVES);
         }
     }
-    best.into_iter().map(|(position, s)| (position, s.load.is_finite().then_some(s.load))).collect()
+    best.into_iter().map(|(position, standing)| (position, standing.rank.shown())).collect()
 }

@@ -1,6 +1,8 @@
 //! Why nobody could be chosen, in the terms that a gateway can act on.
 
-use usher_types::HostState;
+use std::time::Duration;
+
+use usher_types::{BootTime, HostState};
 
 use super::Excluded;
 
@@ -9,10 +11,14 @@ use super::Excluded;
 pub enum RefusalKind {
     /// No host of the pool holds the resource.
     UnknownResource,
+    /// Hosts hold the resource, but an admin has marked every copy that the request does not exclude.
+    OutOfService,
     /// Too little of the farm was heard since the coordinator started or was frozen; try again soon.
     Stale,
     /// At least one candidate is full, and no other could take the login.
     MaxUsers,
+    /// At least one candidate has as many logons in progress as it may, and no other could take the login.
+    MaxPending,
     /// Hosts were asked, and at least one refused.
     NoConsentRefused,
     /// Hosts were asked, and none answered.
@@ -25,6 +31,37 @@ pub enum RefusalKind {
     AllOffline,
 }
 
+impl RefusalKind {
+    /// The code of the error that a gateway gets, as gRPC names it.
+    pub const fn code_name(self) -> &'static str {
+        match self {
+            Self::UnknownResource => "NOT_FOUND",
+            Self::OutOfService => "FAILED_PRECONDITION",
+            Self::MaxUsers | Self::MaxPending | Self::NoConsentRefused => "RESOURCE_EXHAUSTED",
+            Self::Stale
+            | Self::NoConsentSilent
+            | Self::AllRestricted
+            | Self::AllExcluded
+            | Self::AllOffline => "UNAVAILABLE",
+        }
+    }
+
+    /// The reason in that error.
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::UnknownResource => "UNKNOWN_RESOURCE",
+            Self::OutOfService => "OUT_OF_SERVICE",
+            Self::Stale => "STALE",
+            Self::MaxUsers => "MAX_USERS",
+            Self::MaxPending => "MAX_PENDING",
+            Self::NoConsentRefused | Self::NoConsentSilent => "NO_CONSENT",
+            Self::AllRestricted => "ALL_RESTRICTED",
+            Self::AllExcluded => "ALL_EXCLUDED",
+            Self::AllOffline => "ALL_OFFLINE",
+        }
+    }
+}
+
 /// A decision that nobody is chosen.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refusal {
@@ -32,40 +69,77 @@ pub struct Refusal {
     pub kind: RefusalKind,
     /// Each host that is one of the request's pool, by position, and what spoke against it; at most 16.
     pub hosts: Vec<(u32, Excluded)>,
+    /// Every host with as many logons in progress as it may have, by position.
+    pub at_limit: Vec<u32>,
+    /// When it may be worth while to try again. Absent: not before somebody has changed something.
+    pub retry_after: Option<Duration>,
 }
 
 /// Hosts named in a refusal: enough to see what is wrong, and little enough for the trailers of an answer.
 const NAMED_HOSTS: usize = 16;
+/// When to try again where only hearing from hosts is missing: they report every few seconds, and a login waits.
+const RETRY_SOON: Duration = Duration::from_secs(1);
+/// When to try again where everyone is full, or gone: about one report later.
+const RETRY_LATER: Duration = Duration::from_secs(5);
 
 impl Refusal {
     /// The refusal that follows from what spoke against each host.
     pub(super) fn of(excluded: impl Iterator<Item = (u32, Excluded)> + Clone) -> Self {
-        let candidates = || excluded.clone().map(|(_, why)| why).filter(|why| *why != Excluded::NoReplica);
-        let by_request =
-            |why: &Excluded| matches!(why, Excluded::ByRequest | Excluded::Tried | Excluded::FromHost);
-        let left = || candidates().filter(|why| !by_request(why));
-        let full = |why: Excluded| {
-            matches!(why, Excluded::State(HostState::MaxUsers) | Excluded::OutOfShare | Excluded::CellFull)
-        };
-        let kind = if left().any(full) {
-            RefusalKind::MaxUsers
-        } else if left().any(|why| why == Excluded::RefusedConsent) {
-            RefusalKind::NoConsentRefused
-        } else if left().any(|why| why == Excluded::NoAnswer) {
-            RefusalKind::NoConsentSilent
-        } else if left().next().is_none() && candidates().next().is_some() {
-            RefusalKind::AllExcluded
-        } else if left().next().is_some() && left().all(|why| why == Excluded::State(HostState::Restricted)) {
-            RefusalKind::AllRestricted
-        } else {
-            RefusalKind::AllOffline
-        };
-        let hosts = excluded.filter(|(_, why)| *why != Excluded::NoReplica).take(NAMED_HOSTS).collect();
-        Self { kind, hosts }
+        let holders = || excluded.clone().filter(|(_, why)| *why != Excluded::NoReplica);
+        let at_limit = || holders().filter(|(_, why)| *why == Excluded::MaxPending).map(|(n, _)| n);
+        Self {
+            hosts: holders().take(NAMED_HOSTS).collect(),
+            at_limit: at_limit().collect(),
+            ..Self::plain(kind(holders().map(|(_, why)| why)))
+        }
     }
 
     /// A refusal that no host is to blame for.
     pub(super) fn plain(kind: RefusalKind) -> Self {
-        Self { kind, hosts: Vec::new() }
+        let retry_after = match kind {
+            RefusalKind::Stale | RefusalKind::NoConsentRefused | RefusalKind::NoConsentSilent => {
+                Some(RETRY_SOON)
+            }
+            RefusalKind::MaxUsers | RefusalKind::MaxPending | RefusalKind::AllOffline => Some(RETRY_LATER),
+            RefusalKind::UnknownResource
+            | RefusalKind::OutOfService
+            | RefusalKind::AllRestricted
+            | RefusalKind::AllExcluded => None,
+        };
+        Self { kind, hosts: Vec::new(), at_limit: Vec::new(), retry_after }
+    }
+
+    /// Where only logons in progress are in the way: says to try again when the first of them ends at the latest.
+    pub(super) fn wait_for(&mut self, first_end: Option<BootTime>, now: BootTime) {
+        if self.kind == RefusalKind::MaxPending
+            && let Some(end) = first_end
+        {
+            self.retry_after = Some(end.since(now));
+        }
+    }
+}
+
+/// Why none of these holders of the resource could be chosen. What a gateway can wait for comes first.
+fn kind(holders: impl Iterator<Item = Excluded> + Clone) -> RefusalKind {
+    let left = || holders.clone().filter(|why| !why.is_by_request());
+    let in_service = || left().filter(|why| !matches!(why, Excluded::OutOfService(_)));
+    if in_service().any(Excluded::is_full) {
+        RefusalKind::MaxUsers
+    } else if in_service().any(|why| why == Excluded::MaxPending) {
+        RefusalKind::MaxPending
+    } else if in_service().any(|why| why == Excluded::RefusedConsent) {
+        RefusalKind::NoConsentRefused
+    } else if in_service().any(|why| why == Excluded::NoAnswer) {
+        RefusalKind::NoConsentSilent
+    } else if left().next().is_none() && holders.clone().next().is_some() {
+        RefusalKind::AllExcluded
+    } else if in_service().next().is_none() && left().next().is_some() {
+        RefusalKind::OutOfService
+    } else if in_service().next().is_some()
+        && in_service().all(|why| why == Excluded::State(HostState::Restricted))
+    {
+        RefusalKind::AllRestricted
+    } else {
+        RefusalKind::AllOffline
     }
 }

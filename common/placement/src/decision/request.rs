@@ -1,25 +1,8 @@
-//! What a gateway asks, and the words that qualify an answer.
+//! What a gateway asks.
 
-use std::fmt;
-
-use usher_types::{PoolName, RequestId, ResourceId, Token, Zone};
+use usher_types::{FailureCause, PoolName, RequestId, ResourceId, Token, Zone};
 
 use crate::fnv;
-
-/// Why the host that was given does not work out.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum FailoverCause {
-    /// It says that it is busy.
-    Busy,
-    /// No connection could be made.
-    Unreachable,
-    /// It refused the session.
-    Refused,
-    /// The user could not be authenticated.
-    Auth,
-    /// Anything else.
-    Other,
-}
 
 /// What a failover adds to a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -31,7 +14,7 @@ pub struct Failover {
     /// Names or ids of hosts that were tried before.
     pub tried: Vec<String>,
     /// Why.
-    pub cause: FailoverCause,
+    pub cause: FailureCause,
 }
 
 /// A login that needs a host.
@@ -88,59 +71,5 @@ impl Request {
             parts.extend(failover.tried.iter().map(|host| host.as_bytes()));
         }
         fnv::hash(parts)
-    }
-}
-
-macro_rules! flags {
-    ($($(#[$doc:meta])* $constant:ident = $bit:literal, $name:literal;)*) => {
-        /// Words that qualify an answer.
-        #[derive(Copy, Clone, PartialEq, Eq, Default)]
-        pub struct Flags(u16);
-
-        impl Flags {
-            $($(#[$doc])* pub const $constant: Self = Self(1 << $bit);)*
-
-            /// The words.
-            pub fn names(self) -> impl Iterator<Item = &'static str> {
-                [$((Self::$constant, $name)),*].into_iter().filter_map(move |(flag, name)| self.has(flag).then_some(name))
-            }
-        }
-    };
-}
-
-flags! {
-    /// Every host that could be chosen is BUSY.
-    ALL_BUSY = 0, "all_busy";
-    /// A metric of the host was not known and stands for the pool's median.
-    INCOMPLETE = 1, "incomplete";
-    /// The coordinator hears fewer than 90 % of the registered hosts.
-    PARTIAL_VIEW = 2, "partial_view";
-    /// The availability index rests on too few calls.
-    SPARSE = 3, "sparse";
-    /// There was no call to measure the availability by.
-    IDLE = 4, "idle";
-    /// Calls hang on the host.
-    STALLED = 5, "stalled";
-}
-
-impl Flags {
-    /// No word.
-    pub const NONE: Self = Self(0);
-
-    /// Whether `flag` is among them.
-    pub const fn has(self, flag: Self) -> bool {
-        self.0 & flag.0 == flag.0
-    }
-
-    /// With `flag` too, if `set`.
-    #[must_use]
-    pub const fn with(self, flag: Self, set: bool) -> Self {
-        if set { Self(self.0 | flag.0) } else { self }
-    }
-}
-
-impl fmt::Debug for Flags {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.names()).finish()
     }
 }

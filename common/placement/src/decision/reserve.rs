@@ -4,8 +4,11 @@ use std::sync::Arc;
 
 use usher_types::{BootTime, HostId};
 
-use super::{Decision, Excluded, Inputs, Request, decide};
-use crate::farm::{CellWord, PoolView, Snapshot};
+use super::{Decision, Excluded, Inputs, Request, UserTrace, decide};
+use crate::{
+    farm::{CellWord, PoolView, Snapshot},
+    reservation::Ledger,
+};
 
 /// A decision together with what it was made from.
 #[derive(Clone, Debug)]
@@ -16,6 +19,23 @@ pub struct Reserved {
     pub pool: Arc<PoolView>,
     /// The cells as they were ranked.
     pub words: Vec<CellWord>,
+    /// Where the user was.
+    pub user: UserTrace,
+}
+
+/// What a decision is made with, apart from the newest snapshot.
+#[derive(Copy, Clone, Debug)]
+pub struct Asked<'a> {
+    /// What is asked.
+    pub request: &'a Request,
+    /// See [`Inputs::unwilling`].
+    pub unwilling: &'a [(HostId, Excluded)],
+    /// See [`Inputs::doors`].
+    pub doors: &'a [(HostId, bool)],
+    /// The instant of the decision.
+    pub now: BootTime,
+    /// Settles ties.
+    pub seed: u64,
 }
 
 /// Decides, and counts the place of a choice in its host's cell. Absent: there is no such pool.
@@ -25,12 +45,10 @@ pub struct Reserved {
 /// and the rank still holds. If it did change, it is decided again.
 pub fn reserve_best(
     load: impl Fn() -> Arc<Snapshot>,
-    request: &Request,
-    own_places: &[HostId],
-    unwilling: &[(HostId, Excluded)],
-    now: BootTime,
-    seed: u64,
+    ledger: &Ledger,
+    asked: &Asked<'_>,
 ) -> Option<Reserved> {
+    let Asked { request, unwilling, doors, now, seed } = *asked;
     loop {
         let before = load().pools.get(&request.pool)?.clone();
         let words = before.words();
@@ -38,16 +56,23 @@ pub fn reserve_best(
         if !Arc::ptr_eq(&before.members, &pool.members) {
             continue;
         }
-        let inputs = Inputs { pool: &pool, words: &words, request, own_places, unwilling, now, seed };
-        let decision = decide(&inputs);
-        if let Decision::Take(choice) = &decision
-            && !request.dry_run
-        {
-            let at = choice.position as usize;
-            if !pool.members.cells[at].reserve(words[at], choice.adds_users) {
-                continue;
+        let user = UserTrace::find(&pool, ledger, request.user.as_deref());
+        let inputs = Inputs { pool: &pool, words: &words, request, user: &user, unwilling, doors, now, seed };
+        let mut decision = decide(&inputs);
+        match &mut decision {
+            Decision::Take(choice) if !request.dry_run => {
+                let at = choice.position as usize;
+                if !pool.members.cells[at].reserve(words[at], choice.adds_users) {
+                    continue;
+                }
             }
+            Decision::Refused(refusal) => {
+                let hosts = refusal.at_limit.iter().map(|at| &pool.hosts[*at as usize].facts.host_id);
+                let first_end = hosts.filter_map(|host_id| ledger.oldest_end_on(host_id)).min();
+                refusal.wait_for(first_end, now);
+            }
+            _ => {}
         }
-        return Some(Reserved { decision, pool, words });
+        return Some(Reserved { decision, pool, words, user });
     }
 }

@@ -8,17 +8,18 @@
 use std::sync::Arc;
 
 use thiserror::Error;
-use usher_availability::AvailabilityTracker;
-use usher_types::{BootId, BootTime, DrainMode, EndReason, Goodbye, Hello, HostId, HostState};
+use usher_availability::{AvailabilityTracker, Latches};
+use usher_types::{BootId, BootTime, DrainMode, EndReason, Goodbye, Hello, HostId};
 
-use super::{DrainMark, Farm, HostFacts, observe::LastGood, registry::new_entry};
+use super::{DrainMark, Farm, HostFacts, last_good::LastGood, marks::AdminMarks, registry::new_entry};
 
 /// A host that was let in.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Attached {
-    /// The certificate's name belongs to this host from now on; to be stored.
+    /// The certificate's name, as names are compared, belongs to this host from now on; to be stored.
     pub bind: Option<String>,
-    /// A host that is gone and whose certificate name this one took over.
+    /// A host that is gone and whose certificate name this one took over, and with it all that admins had marked: what
+    /// is stored of the old one is to be stored of this one.
     pub retired: Option<HostId>,
     /// A drain that ended because the host has booted again; to be removed from the store.
     pub drain_ended: bool,
@@ -92,18 +93,18 @@ impl Farm {
             None => None,
         };
         self.check_stream(hello, old_is_dead)?;
-        let inherited = retired.as_ref().and_then(|old| self.retire(old));
+        let inherited = retired.as_ref().map(|old| self.retire(old, &hello.host_id)).unwrap_or_default();
         let mut attached = Attached {
             bind: None,
             retired,
             drain_ended: false,
             replaced_stream: self.stream_of(&hello.host_id),
         };
-        if let Some(name) = certificate_name.filter(|_| !hello.is_virtual)
-            && self.bindings.get(name) != Some(&hello.host_id)
+        if let Some(name) = certificate_name.filter(|_| !hello.is_virtual).map(compared)
+            && self.bindings.get(&name) != Some(&hello.host_id)
         {
-            self.bindings.insert(name.to_owned(), hello.host_id.clone());
-            attached.bind = Some(name.to_owned());
+            self.bindings.insert(name.clone(), hello.host_id.clone());
+            attached.bind = Some(name);
         }
         attached.drain_ended = self.introduce(hello, inherited);
         Ok(attached)
@@ -111,17 +112,18 @@ impl Farm {
 
     /// The bond of a certificate's name could not be stored: it is not in force.
     pub fn unbind(&mut self, certificate: &str) {
-        self.bindings.remove(certificate);
+        self.bindings.remove(&compared(certificate));
     }
 
-    /// Takes a host that is gone for good out of the farm. Its drain, for the machine that has its name now.
-    fn retire(&mut self, host_id: &HostId) -> Option<Arc<DrainMark>> {
+    /// Takes a host that is gone for good out of the farm. What admins said of it, for the machine that has its name now.
+    fn retire(&mut self, host_id: &HostId, heir: &HostId) -> AdminMarks {
         let entry = self.remove_host(host_id);
         for grant in self.ledger.on_host(host_id) {
             grant.end(EndReason::HostLost, self.last_tick);
         }
-        let waiting = self.waiting_drains.remove(host_id).map(Arc::new);
-        entry.and_then(|entry| entry.view.drain).or(waiting)
+        self.take_replica_marks(host_id, heir, self.last_tick);
+        let waiting = self.waiting.remove(host_id).unwrap_or_default();
+        entry.map_or(waiting, |entry| AdminMarks { drain: entry.view.drain, settings: entry.view.marks })
     }
 
     fn stream_of(&self, host_id: &HostId) -> Option<u64> {
@@ -158,10 +160,9 @@ impl Farm {
                 claimed: hello.host_name.to_string(),
             });
         }
-        let bound = self
-            .bindings
-            .iter()
-            .find(|(name, id)| **id == hello.host_id && (hello.is_virtual || *name != certificate));
+        let bound = self.bindings.iter().find(|(name, id)| {
+            **id == hello.host_id && (hello.is_virtual || **name != compared(certificate))
+        });
         if let Some((name, claimed)) = bound {
             return Err(AttachRefused::OtherCertificate {
                 claimed: claimed.clone(),
@@ -172,9 +173,9 @@ impl Farm {
         if hello.is_virtual {
             return Ok(None);
         }
-        match self.bindings.get(certificate) {
+        match self.bindings.get(&compared(certificate)) {
             Some(bound) if *bound != hello.host_id => match self.hosts.get(bound) {
-                Some(host) if host.last_state != HostState::Offline => Err(AttachRefused::OtherHost {
+                Some(host) if self.is_alive(host) => Err(AttachRefused::OtherHost {
                     certificate: certificate.to_owned(),
                     bound_to: bound.clone(),
                     claimed: hello.host_id.clone(),
@@ -186,16 +187,19 @@ impl Farm {
     }
 
     /// Whether a drain ended because the host has booted again.
-    fn introduce(&mut self, hello: &Hello, inherited: Option<Arc<DrainMark>>) -> bool {
+    fn introduce(&mut self, hello: &Hello, inherited: AdminMarks) -> bool {
         let moves = self.hosts.get(&hello.host_id).is_some_and(|old| old.view.facts.pool != hello.pool);
         let old = if moves { self.remove_host(&hello.host_id) } else { self.hosts.remove(&hello.host_id) };
-        let waiting = self.waiting_drains.remove(&hello.host_id).map(Arc::new);
+        let waiting = self.waiting.remove(&hello.host_id).unwrap_or_default();
         let same_boot = old.as_ref().is_some_and(|old| old.view.facts.boot_id == hello.boot_id);
         let mut entry = old.unwrap_or_else(|| new_entry(HostFacts::from(hello)));
         entry.view.facts = Arc::new(HostFacts::from(hello));
         entry.view.connected = true;
         entry.view.shut_down = false;
-        entry.view.drain = entry.view.drain.or(waiting).or(inherited);
+        entry.view.said_goodbye = false;
+        entry.view.drain = entry.view.drain.or(waiting.drain).or(inherited.drain);
+        let settings = [entry.view.marks, waiting.settings, inherited.settings];
+        entry.view.marks = settings.into_iter().find(|marks| !marks.is_empty()).unwrap_or_default();
         entry.stream_epoch = Some(hello.stream_epoch);
         if !same_boot {
             // Nothing that was measured or promised in an earlier boot is true in this one.
@@ -208,6 +212,8 @@ impl Farm {
             entry.last_good = LastGood::default();
             entry.cell.forget_users();
             entry.tracker = AvailabilityTracker::default();
+            entry.latches = Latches::default();
+            entry.keeps_latches = false;
         }
         // Whatever boot the host was last known in: the drain says itself in which it was set.
         let ended = |mark: &Arc<DrainMark>| ends_with_boot(mark, &hello.boot_id, same_boot);
@@ -234,6 +240,7 @@ impl Farm {
         }
         host.stream_epoch = None;
         host.view.connected = false;
+        host.view.said_goodbye = goodbye.is_some();
         if goodbye == Some(Goodbye::HostShutdown) {
             host.view.shut_down = true;
             for grant in self.ledger.on_host(host_id) {
@@ -243,6 +250,11 @@ impl Farm {
         self.publish(host_id);
         true
     }
+}
+
+/// The form in which certificates' names are compared: as those of hosts.
+pub(super) fn compared(name: &str) -> String {
+    name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }
 
 fn ends_with_boot(mark: &DrainMark, boot_id: &BootId, same_boot: bool) -> bool {

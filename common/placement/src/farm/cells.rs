@@ -14,7 +14,12 @@
 //! | 11 | silent: the host did not answer when it was last asked |
 //! | 0..=10 | version: grows with every change |
 
+#[cfg(not(loom))]
 use std::sync::atomic::{AtomicU64, Ordering};
+
+// Tried in every order of steps by `tests/loom_cells.rs`.
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU64, Ordering};
 
 const VERSION_BITS: u32 = 11;
 const SILENT: u64 = 1 << VERSION_BITS;

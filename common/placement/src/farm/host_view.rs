@@ -2,10 +2,11 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use usher_availability::{Availability, holds_busy};
+use usher_availability::{Availability, Basis};
 use usher_types::{
-    BootId, BootTime, CollectorState, Drain, Endpoint, Hello, HostId, HostName, HostOverrides, Latency,
-    Memory, Policy, PoolName, Readiness, Replica, Session, SessionCounts, UserLimit, Zone,
+    BootId, BootTime, BusyReasons, CollectorState, Drain, Endpoint, GatewayId, Hello, HostId, HostMarks,
+    HostName, HostOverrides, HostState, Latency, Memory, MountFullness, OwnAvailability, Penalty,
+    PenaltyCause, Percent, Policy, PoolName, Readiness, Replica, Session, SessionCounts, UserLimit, Zone,
 };
 
 /// Who a host is; changes only when it introduces itself again.
@@ -26,6 +27,7 @@ pub struct HostFacts {
     pub report_interval: Duration,
     pub latency_period: Duration,
     pub is_virtual: bool,
+    pub is_reporter: bool,
 }
 
 impl From<&Hello> for HostFacts {
@@ -45,6 +47,7 @@ impl From<&Hello> for HostFacts {
             report_interval: hello.report_interval,
             latency_period: hello.latency_period,
             is_virtual: hello.is_virtual,
+            is_reporter: hello.is_reporter,
         }
     }
 }
@@ -66,14 +69,32 @@ pub struct Reading {
     pub sessions: Option<SessionCounts>,
     /// Whether it takes sessions, as it says.
     pub readiness: Readiness,
-    /// Its latch holds it BUSY.
-    pub availability_latched: bool,
+    /// What holds it BUSY by its load: by its own latches, or, if it keeps none, by this coordinator's.
+    pub latched: BusyReasons,
+    /// Share of time in which all work waited.
+    pub psi_full: Option<Percent>,
+    /// Fullness of chosen mounts.
+    pub mounts: Arc<[MountFullness]>,
+    /// An availability index of its own making.
+    pub own_availability: Option<Arc<OwnAvailability>>,
+    /// Since it booted, or became ready after a long time of not being so, then.
+    pub ready_age: Option<Duration>,
+    /// Its warm-up is not done.
+    pub is_warming_up: bool,
+    /// How far its replicas were behind.
+    pub replica_lag: Option<Duration>,
+    /// Drained on the host itself.
+    pub drain: Option<Drain>,
+    /// What holds against it for failing.
+    pub penalties: Arc<[Penalty]>,
     /// Its own settings.
     pub overrides: HostOverrides,
     /// Coordinators that it reports to, >= 1.
     pub streams_held: u32,
     /// Users of the places that it listed.
     pub listed_pending_users: u32,
+    /// The places that it listed.
+    pub listed_places: u32,
     /// Time since its boot, then.
     pub uptime: Option<Duration>,
     /// Pool settings in force at the agent.
@@ -111,6 +132,8 @@ pub struct LatencyReading {
     pub latency: Latency,
     /// What it amounts to.
     pub availability: Availability,
+    /// Share of its calls that failed or took too long. Absent: too few calls to say.
+    pub error_share_percent: Option<f64>,
 }
 
 /// One host, frozen.
@@ -122,12 +145,16 @@ pub struct HostView {
     pub connected: bool,
     /// It said goodbye because it goes down.
     pub shut_down: bool,
+    /// It said goodbye, for whatever reason, and has not come back: nobody misses it.
+    pub said_goodbye: bool,
     /// The last Load. Absent: never heard.
     pub reading: Option<Arc<Reading>>,
     /// The last Latency.
     pub latency: Option<Arc<LatencyReading>>,
     /// Drained by an admin.
     pub drain: Option<Arc<DrainMark>>,
+    /// An admin's settings of it.
+    pub marks: HostMarks,
     /// Its sessions, as listed last.
     pub sessions: Arc<[Session]>,
     /// Its replicas.
@@ -141,6 +168,10 @@ const INTERVALS_TO_OFFLINE: u32 = 3;
 const OFFLINE_SLACK: Duration = Duration::from_secs(1);
 /// A Latency counts for three periods.
 const PERIODS_TO_NO_DATA: u32 = 3;
+/// For how long a host that has just booted, or become ready again, takes less than its share.
+const RAMP: Duration = Duration::from_secs(120);
+/// The share that it begins with.
+const RAMP_BEGINS: f64 = 0.1;
 
 impl HostView {
     /// When the last Load stops to count. Absent: never heard.
@@ -153,17 +184,22 @@ impl HostView {
         )
     }
 
-    /// How available it is at `now`.
+    /// How available it is at `now`: by its own word if it computes an index itself, else by its latencies.
     pub fn availability(&self, now: BootTime) -> Availability {
-        match &self.latency {
-            Some(latency)
-                if now.since(latency.measured_at)
-                    <= self.facts.latency_period.saturating_mul(PERIODS_TO_NO_DATA) =>
-            {
-                latency.availability
-            }
-            _ => Availability::NO_DATA,
+        if let Some(own) = self.reading.as_ref().and_then(|reading| reading.own_availability.as_ref()) {
+            return Availability {
+                index: Some(own.index.get()),
+                basis: Basis::Measured,
+                ..Availability::NO_DATA
+            };
         }
+        self.fresh_latency(now).map_or(Availability::NO_DATA, |latency| latency.availability)
+    }
+
+    /// The last Latency, if it still counts.
+    pub fn fresh_latency(&self, now: BootTime) -> Option<&LatencyReading> {
+        let lasts = self.facts.latency_period.saturating_mul(PERIODS_TO_NO_DATA);
+        self.latency.as_deref().filter(|latency| now.since(latency.measured_at) <= lasts)
     }
 
     /// Size relative to a normal host, > 0.
@@ -171,9 +207,9 @@ impl HostView {
         self.overrides().capacity.unwrap_or(1.0)
     }
 
-    /// Its own settings.
+    /// Its own settings, an admin's over them.
     pub fn overrides(&self) -> HostOverrides {
-        self.reading.as_ref().map(|reading| reading.overrides).unwrap_or_default()
+        self.marks.over(self.reading.as_ref().map(|reading| reading.overrides).unwrap_or_default())
     }
 
     /// Its limit of users.
@@ -188,13 +224,57 @@ impl HostView {
 
     /// The availability index at or below which it is BUSY.
     pub fn threshold_percent(&self, policy: &Policy) -> f64 {
-        self.overrides().threshold.map_or(policy.threshold_percent, usher_types::Percent::get)
+        self.overrides().threshold.map_or(policy.threshold_percent, Percent::get)
     }
 
-    /// Whether its availability index holds it BUSY at `now`.
-    pub fn is_held_busy(&self, policy: &Policy, now: BootTime) -> bool {
-        let latched = self.reading.as_ref().is_some_and(|reading| reading.availability_latched);
-        let index = self.availability(now).index;
-        holds_busy(index, self.threshold_percent(policy), policy.exit_margin_percent, latched)
+    /// Whether it says that it is not warm yet.
+    pub fn is_warming(&self, policy: &Policy) -> bool {
+        self.reading.as_ref().is_some_and(|reading| {
+            reading.is_warming_up || reading.replica_lag.is_some_and(|lag| lag > policy.max_replica_lag)
+        })
+    }
+
+    /// Whether no new session may begin on it: an admin's word, or its own.
+    pub fn is_drained(&self) -> bool {
+        self.drains().next().is_some()
+    }
+
+    /// Whether reconnects are refused too.
+    pub fn refuses_reconnects(&self) -> bool {
+        self.drains().any(|drain| drain.no_reconnect)
+    }
+
+    /// Its drains: the admin's, then its own.
+    pub fn drains(&self) -> impl Iterator<Item = &Drain> {
+        let own = self.reading.as_ref().and_then(|reading| reading.drain.as_ref());
+        self.drain.iter().map(|mark| &mark.drain).chain(own)
+    }
+
+    /// Share of its capacity that counts at `now` while it is ramping up after a boot, >= 0.1, < 1. Absent: all of it.
+    pub fn ramp(&self, now: BootTime) -> Option<f64> {
+        let reading = self.reading.as_ref()?;
+        let age = reading.ready_age?.saturating_add(now.since(reading.measured_at));
+        (age < RAMP).then(|| (age.as_secs_f64() / RAMP.as_secs_f64()).max(RAMP_BEGINS))
+    }
+
+    /// Why it comes last for a login through `gateway` at `now`, with `places` logons on their way to it. Absent: it
+    /// does not.
+    pub fn penalised(&self, gateway: &GatewayId, places: u32, now: BootTime) -> Option<PenaltyCause> {
+        let reading = self.reading.as_ref()?;
+        let passed = now.since(reading.measured_at);
+        let applies = |penalty: &&Penalty| penalty.gateway.as_ref().is_none_or(|of| of == gateway);
+        let holds = |penalty: &&Penalty| penalty.left > passed || places > 0;
+        reading.penalties.iter().filter(applies).find(holds).map(|penalty| penalty.cause)
+    }
+
+    /// Whether in `state` it is lost: it was heard once, and is silent without having said why.
+    pub fn is_lost(&self, state: HostState) -> bool {
+        let silent = matches!(state, HostState::Offline | HostState::Unknown);
+        silent && self.reading.is_some() && !self.said_goodbye
+    }
+
+    /// Whether it can be asked for its consent.
+    pub fn can_be_asked(&self) -> bool {
+        self.connected && !self.facts.is_reporter
     }
 }

@@ -5,15 +5,21 @@
 //! [`Effect`]s, for the caller to do.
 
 mod attach;
+mod busy;
 mod cells;
 mod grace;
 mod host_view;
+mod last_good;
+mod marks;
 mod observe;
 mod pool_settings;
+mod reconcile;
 mod registry;
+mod restore;
 mod session_index;
 mod snapshot;
 mod state;
+mod ticks;
 mod watch;
 
 use std::{
@@ -27,16 +33,19 @@ pub use cells::{CellChange, CellWord, HostCell};
 use grace::FROZEN_AFTER;
 pub use grace::{GRACE, Grace, HeardShare, STALE};
 pub use host_view::{DrainMark, HostFacts, HostView, LatencyReading, Reading};
-use observe::LastGood;
-pub use pool_settings::{ApplyRefused, PoolRecord};
-pub use registry::LastKnown;
+use last_good::LastGood;
+pub use marks::MarkedReplica;
+use marks::{AdminMarks, ReplicaMarks};
+pub use pool_settings::{ApplyRefused, HostSettings, PoolApply, PoolRecord};
+pub use restore::{LastKnown, Restored};
 pub use session_index::{SessionAt, SessionIndex};
-pub use snapshot::{Members, PoolView, Snapshot};
+pub use snapshot::{LostShare, Members, PoolView, Snapshot};
 pub use state::{StateInput, state_of, state_reason};
-use usher_availability::AvailabilityTracker;
-use usher_types::{BootTime, EndReason, HostId, HostState, Policy, PoolName, ResourceId, Token};
+pub use ticks::Ticks;
+use usher_availability::{AvailabilityTracker, Latches};
+use usher_types::{BootTime, EndReason, HostId, HostState, Policy, PoolName, ReplicaMark, ResourceId, Token};
 
-use crate::reservation::Ledger;
+use crate::reservation::{LatestTwo, Ledger};
 
 /// What follows from an observation.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -63,10 +72,17 @@ pub enum Effect {
         /// Why; may be empty.
         reason: String,
     },
+    /// The mark of a replica that its host lists no more was kept long enough; to be removed from the store.
+    MarkExpired {
+        /// The host.
+        host_id: HostId,
+        /// What it held a copy of.
+        resource_id: ResourceId,
+    },
     /// The coordinator's clock stood still: a grace begins.
     Thawed {
         /// For how long.
-        after: std::time::Duration,
+        after: Duration,
     },
 }
 
@@ -76,6 +92,10 @@ struct HostEntry {
     view: HostView,
     cell: Arc<HostCell>,
     tracker: AvailabilityTracker,
+    /// What holds it BUSY as this coordinator sees it, for a host that keeps no latches itself.
+    latches: Latches,
+    /// Its last Load said what its own latches hold.
+    keeps_latches: bool,
     /// Of the stream that is open.
     stream_epoch: Option<u64>,
     /// The state that was announced last.
@@ -101,8 +121,12 @@ struct Pool {
     members_changed: bool,
     views: Vec<Arc<HostView>>,
     replicas: Arc<BTreeMap<ResourceId, Vec<u32>>>,
+    marked: Arc<BTreeMap<ResourceId, Vec<(u32, ReplicaMark)>>>,
+    /// Replicas or their marks have.
     replicas_changed: bool,
     sessions: SessionIndex,
+    /// Where places became sessions last.
+    confirmed: LatestTwo,
     dirty: bool,
 }
 
@@ -114,8 +138,9 @@ pub struct Farm {
     /// Which host a certificate's name belongs to.
     bindings: BTreeMap<String, HostId>,
     ledger: Arc<Ledger>,
-    /// Drains that were stored of hosts that nothing else is known of yet.
-    waiting_drains: BTreeMap<HostId, DrainMark>,
+    /// Marks that were stored of hosts that nothing else is known of yet.
+    waiting: BTreeMap<HostId, AdminMarks>,
+    replica_marks: BTreeMap<HostId, ReplicaMarks>,
     grace: Option<Grace>,
     last_tick: BootTime,
     snapshot: Arc<Snapshot>,
@@ -130,7 +155,8 @@ impl Farm {
             pools: BTreeMap::new(),
             bindings: BTreeMap::new(),
             ledger,
-            waiting_drains: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            replica_marks: BTreeMap::new(),
             grace: None,
             last_tick: now,
             snapshot: Arc::default(),
@@ -159,10 +185,10 @@ impl Farm {
             .collect();
         for name in names {
             let heard = self.heard_share(&name);
-            let hosts = &self.hosts;
+            let (hosts, marks) = (&self.hosts, &self.replica_marks);
             if let Some(pool) = self.pools.get_mut(&name) {
                 pool.dirty = false;
-                pool.renew(hosts);
+                pool.renew(hosts, marks);
                 pools.insert(name, Arc::new(pool.view(self.grace, heard, counts)));
             }
         }
@@ -174,7 +200,7 @@ impl Farm {
 
     /// Hosts heard in time and hosts registered, without those that said goodbye.
     fn count_heard(&self, now: BootTime) -> (u32, u32) {
-        let registered = self.hosts.values().filter(|host| !host.view.shut_down);
+        let registered = self.hosts.values().filter(|host| !host.view.said_goodbye);
         let (mut heard, mut all) = (0, 0);
         for host in registered {
             all += 1;
@@ -203,7 +229,7 @@ impl Farm {
         };
         let mut share = HeardShare::default();
         let hosts = pool.host_ids.iter().filter_map(|host_id| self.hosts.get(host_id));
-        for host in hosts.filter(|host| host.was_alive && !host.view.shut_down) {
+        for host in hosts.filter(|host| host.was_alive && !host.view.said_goodbye) {
             share.expected += host.view.capacity();
             share.heard += if self.is_heard(host) { host.view.capacity() } else { 0.0 };
         }
@@ -233,8 +259,10 @@ impl Pool {
             members_changed: false,
             views: Vec::new(),
             replicas: Arc::default(),
+            marked: Arc::default(),
             replicas_changed: false,
             sessions: SessionIndex::default(),
+            confirmed: LatestTwo::default(),
             dirty: true,
         }
     }
@@ -246,7 +274,7 @@ impl Pool {
 
     /// Makes anew what depends on which hosts there are and what they hold. Once for a snapshot, however many came: a
     /// thousand hosts that attach in a second must not cost a thousand rounds over all of them.
-    fn renew(&mut self, hosts: &BTreeMap<HostId, HostEntry>) {
+    fn renew(&mut self, hosts: &BTreeMap<HostId, HostEntry>, marks: &BTreeMap<HostId, ReplicaMarks>) {
         if std::mem::take(&mut self.members_changed) {
             let member = |(host_id, view): (&HostId, &Arc<HostView>)| {
                 Some((host_id.clone(), view.facts.name.clone(), hosts.get(host_id)?.cell.clone()))
@@ -264,6 +292,13 @@ impl Pool {
                 }
             }
             self.replicas = Arc::new(replicas);
+            let mut marked = BTreeMap::<ResourceId, Vec<(u32, ReplicaMark)>>::new();
+            for (position, host_id) in (0u32..).zip(&self.host_ids) {
+                for (resource_id, mark) in marks.get(host_id).into_iter().flat_map(ReplicaMarks::iter) {
+                    marked.entry(resource_id.clone()).or_default().push((position, mark));
+                }
+            }
+            self.marked = Arc::new(marked);
         }
     }
 
@@ -275,6 +310,7 @@ impl Pool {
             members: self.members.clone(),
             hosts: self.views.clone(),
             replicas: self.replicas.clone(),
+            marked: self.marked.clone(),
             sessions: self.sessions.clone(),
             grace,
             heard,

@@ -1,31 +1,18 @@
 //! What hosts say, taken in.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use usher_availability::{Availability, availability_index};
+use usher_availability::{Availability, availability_index, error_share_percent, judge};
 use usher_types::{
-    BootTime, EndReason, EndedPlace, FieldFault, HostId, HostOverrides, Latency, Load, Memory, PendingPlace,
-    Percent, Replica, Session, Token, UserLimit, UserMatch,
+    BootTime, BusyReasons, EndReason, FieldFault, HostId, HostOverrides, Latency, Load, Outcome, Percent,
+    Policy, Replica, Session,
 };
 
-use super::{CellChange, Effect, Farm, HostEntry, LatencyReading, Reading};
-use crate::reservation::{Grant, GrantParts, GrantState, Ledger};
-
-/// For how many intervals the last good value stands for a wrong one.
-const KEEP_GOOD_INTERVALS: u32 = 3;
-
-/// The last good value of each number that may come wrong, and when it was measured.
-#[derive(Copy, Clone, Debug, Default)]
-pub(super) struct LastGood {
-    cpu_percent: Option<(f64, BootTime)>,
-    memory: Option<(Memory, BootTime)>,
-    users: Option<(u32, BootTime)>,
-    processes: Option<(u32, BootTime)>,
-    capacity: Option<(f64, BootTime)>,
-    max_users: Option<(UserLimit, BootTime)>,
-    threshold: Option<(Percent, BootTime)>,
-    range: Option<(f64, BootTime)>,
-}
+use super::{
+    Effect, Farm, HostEntry, LatencyReading, Reading,
+    last_good::{KEEP_GOOD_INTERVALS, Kept},
+    reconcile::{Reconciled, reconcile},
+};
 
 impl Farm {
     /// Whether this stream is the living one of the host.
@@ -45,12 +32,11 @@ impl Farm {
         wall_unix_ms: u64,
     ) -> Vec<Effect> {
         let Some(host) = self.hosts.get_mut(host_id) else { return Vec::new() };
+        let Some(pool) = self.pools.get(&host.view.facts.pool) else { return Vec::new() };
         host.view.rejected_values = host.view.rejected_values.saturating_add(faults.len() as u64);
-        let rule =
-            self.pools.get(&host.view.facts.pool).map(|pool| pool.policy.user_match).unwrap_or_default();
         let reading = reading(host, &load, faults, measured_at, wall_unix_ms);
         let Reconciled { mut change, effects, taken_over } =
-            reconcile(&self.ledger, host, rule, &load, measured_at);
+            reconcile(&self.ledger, host, pool.policy.user_match, &load, measured_at);
         change.users = reading.users;
         host.cell.apply(change);
         // Only now: whoever ends one of them takes it out of the cell, where it must be by then.
@@ -58,8 +44,33 @@ impl Farm {
         self.ledger.bound_host(host_id);
         host.cell.set_silent(false);
         host.view.reading = Some(Arc::new(reading));
+        host.keeps_latches = load.latched.is_some();
+        host.latch(&pool.policy, measured_at);
+        self.note_successes(host_id, &load, measured_at);
         self.publish(host_id);
         effects
+    }
+
+    /// Remembers whose logins succeeded on a host, and when: others' failures are judged by it.
+    fn note_successes(&mut self, host_id: &HostId, load: &Load, measured_at: BootTime) {
+        let Some(host) = self.hosts.get(host_id) else { return };
+        let Some(pool) = self.pools.get_mut(&host.view.facts.pool) else { return };
+        let connected = load.outcomes.iter().filter(|told| told.outcome == Outcome::Connected);
+        let arrived = load.ended.iter().filter(|place| place.reason == EndReason::Session);
+        let arrived = arrived.map(|place| (&place.token.gateway, measured_at.before(place.ended_ago)));
+        for (_, at) in arrived.clone() {
+            pool.confirmed.note(host_id, at);
+        }
+        let connected = connected.map(|told| (&told.token.gateway, measured_at.before(told.age)));
+        for (gateway, at) in arrived.chain(connected) {
+            self.ledger.successes().note(&pool.record.name, gateway, host_id, at);
+        }
+    }
+
+    /// How long ago a place on another host of its pool became a session, as far as it was heard.
+    pub fn confirmed_elsewhere(&self, host_id: &HostId, now: BootTime) -> Option<Duration> {
+        let pool = self.pools.get(&self.hosts.get(host_id)?.view.facts.pool)?;
+        pool.confirmed.elsewhere(host_id).map(|at| now.since(at))
     }
 
     /// Takes in a Latency that was measured at `measured_at`.
@@ -75,7 +86,11 @@ impl Farm {
         let Some(pool) = self.pools.get(&host.view.facts.pool) else { return };
         let range = host.view.range(&pool.policy);
         let availability = with_range(host.tracker.assess(&latency, range, measured_at), range);
-        host.view.latency = Some(Arc::new(LatencyReading { measured_at, latency, availability }));
+        let error_share_percent = error_share_percent(&latency.operations);
+        host.view.latency =
+            Some(Arc::new(LatencyReading { measured_at, latency, availability, error_share_percent }));
+        host.latch(&pool.policy, measured_at);
+        host.latch_index(&pool.policy, measured_at);
         self.publish(host_id);
     }
 
@@ -83,6 +98,9 @@ impl Farm {
     pub fn observe_replicas(&mut self, host_id: &HostId, replicas: Vec<Replica>) {
         let Some(host) = self.hosts.get_mut(host_id) else { return };
         host.view.replicas = replicas.into();
+        if let Some(marks) = self.replica_marks.get_mut(host_id) {
+            marks.follow(&host.view.replicas, self.last_tick);
+        }
         if let Some(pool) = self.pools.get_mut(&host.view.facts.pool) {
             pool.replicas_changed = true;
         }
@@ -97,6 +115,33 @@ impl Farm {
         host.sessions_at = now;
         host.view.sessions = sessions.into();
         self.publish(host_id);
+    }
+}
+
+impl HostEntry {
+    /// Latches for a host that keeps no latches itself. They follow those of the others too: a host of 0.1 says that it
+    /// keeps one only while that one holds.
+    fn latch(&mut self, policy: &Policy, measured_at: BootTime) {
+        let held = self.latches.update(&self.view.latch_input(policy, measured_at), policy, measured_at);
+        if !self.keeps_latches
+            && let Some(reading) = &mut self.view.reading
+            && reading.latched != held
+        {
+            Arc::make_mut(reading).latched = held;
+        }
+    }
+
+    /// A host latches its index at the end of each period, as what is told here does, and says so in its next Load:
+    /// until then the same window has the same answer here.
+    fn latch_index(&mut self, policy: &Policy, measured_at: BootTime) {
+        let input = self.view.latch_input(policy, measured_at);
+        let Some(reading) = &mut self.view.reading else { return };
+        let index = BusyReasons::AVAILABILITY;
+        let held = reading.latched.has(index);
+        let holds = judge(&input, policy, reading.latched).has(index);
+        if holds != held {
+            Arc::make_mut(reading).latched = reading.latched.without(index).with(index, holds);
+        }
     }
 }
 
@@ -118,8 +163,9 @@ fn reading(
     wall_unix_ms: u64,
 ) -> Reading {
     let keep_for = host.view.facts.report_interval.saturating_mul(KEEP_GOOD_INTERVALS);
-    let wrong = |fields: &[&str]| faults.iter().any(|fault| fields.contains(&fault.field.as_str()));
     let mut kept = Kept { keep_for, now: measured_at, stale: Vec::new() };
+    let overrides = overrides(host, load, faults, &mut kept);
+    let wrong = |fields: &[&str]| is_wrong(faults, fields);
     let good = &mut host.last_good;
     let cpu = load.cpu.map(Percent::get);
     let cpu_percent = kept.value("cpu", &mut good.cpu_percent, cpu, wrong(&["cpu_percent"]));
@@ -127,18 +173,13 @@ fn reading(
     let memory = kept.value("memory", &mut good.memory, load.memory, wrong_memory);
     let users = kept.value("users", &mut good.users, load.users, wrong(&["users"]));
     let processes = kept.value("processes", &mut good.processes, load.processes, wrong(&["processes"]));
-    let said = &load.overrides;
-    let overrides = HostOverrides {
-        capacity: kept.value("capacity", &mut good.capacity, said.capacity, wrong(&["capacity"])),
-        max_users: kept.value("max_users", &mut good.max_users, said.max_users, wrong(&["max_users"])),
-        threshold: kept.value(
-            "threshold",
-            &mut good.threshold,
-            said.threshold,
-            wrong(&["threshold_percent"]),
-        ),
-        range: kept.value("range", &mut good.range, said.range, wrong(&["range"])),
-    };
+    let psi_full = kept.value("psi", &mut good.psi_full, load.psi_full, wrong(&["psi_full_percent"]));
+    // What is left of a list of which a part was wrong is no list.
+    let wrong_mounts = wrong(&["mounts"]);
+    let mounts = (!wrong_mounts).then(|| load.mounts.as_slice().into());
+    let mounts = kept.value("mounts", &mut good.mounts, mounts, wrong_mounts);
+    let own = load.own_availability.clone().map(Arc::new);
+    let own = kept.value("own_availability", &mut good.own_availability, own, wrong(&["own_availability"]));
     let listed_users = load.pending.iter().map(|place| place.counted_users);
     let skew = |theirs: u64| i64::try_from(i128::from(theirs) - i128::from(wall_unix_ms)).unwrap_or(i64::MAX);
     Reading {
@@ -149,10 +190,19 @@ fn reading(
         processes,
         sessions: load.sessions,
         readiness: load.readiness.clone(),
-        availability_latched: load.availability_latched,
+        latched: load.latched.unwrap_or(BusyReasons::NONE),
+        psi_full,
+        mounts: mounts.unwrap_or_else(|| load.mounts.as_slice().into()),
+        own_availability: own,
+        ready_age: load.ready_age,
+        is_warming_up: load.is_warming_up,
+        replica_lag: load.replica_lag,
+        drain: load.drain.clone(),
+        penalties: load.penalties.as_slice().into(),
         overrides,
         streams_held: load.streams_held.max(1),
         listed_pending_users: listed_users.fold(0, u32::saturating_add),
+        listed_places: u32::try_from(load.pending.len()).unwrap_or(u32::MAX),
         uptime: load.uptime,
         settings_version: load.settings_version,
         collectors: load.collectors.clone(),
@@ -161,213 +211,20 @@ fn reading(
     }
 }
 
-/// Lets the last good value stand for a wrong one.
-struct Kept {
-    keep_for: Duration,
-    now: BootTime,
-    stale: Vec<&'static str>,
-}
-
-impl Kept {
-    /// The value to believe: the one that came, or, if it came wrong, the last good one while it is young enough. One
-    /// that the host says it does not know is not known, and the older one is forgotten.
-    fn value<T: Copy>(
-        &mut self,
-        name: &'static str,
-        good: &mut Option<(T, BootTime)>,
-        came: Option<T>,
-        wrong: bool,
-    ) -> Option<T> {
-        if came.is_some() || !wrong {
-            *good = came.map(|value| (value, self.now));
-            return came;
-        }
-        let (value, _) = good.filter(|(_, measured_at)| self.now.since(*measured_at) <= self.keep_for)?;
-        self.stale.push(name);
-        Some(value)
+fn overrides(host: &mut HostEntry, load: &Load, faults: &[FieldFault], kept: &mut Kept) -> HostOverrides {
+    let (good, said) = (&mut host.last_good, &load.overrides);
+    let wrong = |field: &str| is_wrong(faults, &[field]);
+    HostOverrides {
+        capacity: kept.value("capacity", &mut good.capacity, said.capacity, wrong("capacity")),
+        max_users: kept.value("max_users", &mut good.max_users, said.max_users, wrong("max_users")),
+        threshold: kept.value("threshold", &mut good.threshold, said.threshold, wrong("threshold_percent")),
+        range: kept.value("range", &mut good.range, said.range, wrong("range")),
     }
 }
 
-/// What a host's list of places amounts to.
-struct Reconciled {
-    change: CellChange,
-    effects: Vec<Effect>,
-    /// Places that were not known here; part of the change already.
-    taken_over: Vec<Arc<Grant>>,
-}
-
-/// Holds the host's list of places against the ledger: what it lists counts, what it no longer lists has ended, what it
-/// cannot know yet is left alone.
-fn reconcile(
-    ledger: &Ledger,
-    host: &HostEntry,
-    rule: UserMatch,
-    load: &Load,
-    measured_at: BootTime,
-) -> Reconciled {
-    let mut change = CellChange::default();
-    let mut listed: HashMap<&Token, &PendingPlace> =
-        load.pending.iter().map(|place| (&place.token, place)).collect();
-    let ended: HashMap<&Token, &EndedPlace> = load.ended.iter().map(|place| (&place.token, place)).collect();
-    for grant in ledger.on_host(&host.view.facts.host_id) {
-        if let Some(place) = listed.remove(&grant.token) {
-            confirm(&grant, place, &mut change);
-            continue;
-        }
-        let said = ended.get(&grant.token).filter(|ended| grant.is_ended_by(ended.attempt));
-        let reason = match said {
-            Some(ended) => ended.reason,
-            // The host held it, and holds it no more; the Load that said why was lost.
-            None if grant.is_listed() => EndReason::Expired,
-            None if measured_at > grant.ends_at => EndReason::Expired,
-            // Its message may still be on the way.
-            None => continue,
-        };
-        if let Some(users) = grant.take(reason, measured_at) {
-            change.pending_users -= i64::from(users);
-            change.places -= 1;
-        }
-    }
-    let seen = Seen { ledger, host, rule, now: measured_at };
-    let (mut effects, mut taken_over) = (Vec::new(), Vec::new());
-    for place in listed.into_values() {
-        match seen.unknown_here(place, &mut change) {
-            Unknown::Counts(effect) => {
-                effects.extend(effect);
-                taken_over.push(seen.take_over(place, &mut change));
-            }
-            Unknown::Ends(effect) => effects.push(effect),
-            Unknown::IsKnown => {}
-        }
-    }
-    for place in load.ended.iter().filter(|place| ledger.get(&place.token).is_none()) {
-        remember_ended(ledger, host, place, measured_at);
-    }
-    Reconciled { change, effects, taken_over }
-}
-
-/// The host lists a place that is counted here.
-fn confirm(grant: &Grant, place: &PendingPlace, change: &mut CellChange) {
-    grant.set_listed();
-    grant.raise_attempt(place.attempt);
-    if place.connected {
-        grant.set_connected();
-    }
-    if place.admitted {
-        grant.set_admitted();
-    }
-    // More users enter the cell before the place says so: whoever ends it meanwhile takes out no more than is in there.
-    let more = place.counted_users.saturating_sub(grant.counted_users());
-    if more > 0 {
-        grant.cell.add_pending_users(more);
-    }
-    change.pending_users += grant.recount(place.counted_users) - i64::from(more);
-}
-
-/// What a host's list is held against.
-struct Seen<'a> {
-    ledger: &'a Ledger,
-    host: &'a HostEntry,
-    rule: UserMatch,
-    now: BootTime,
-}
-
-/// What to do with a place that a host lists and that was not among those counted on it.
-enum Unknown {
-    /// Another coordinator's, or one from before a restart: it counts. The effect ends its twin on another host.
-    Counts(Option<Effect>),
-    /// It does not: the host is told so.
-    Ends(Effect),
-    /// It came to be counted just now.
-    IsKnown,
-}
-
-impl Seen<'_> {
-    fn unknown_here(&self, place: &PendingPlace, change: &mut CellChange) -> Unknown {
-        let host_id = &self.host.view.facts.host_id;
-        let end = |host_id: &HostId, attempt: u32, reason: EndReason| Effect::EndPlace {
-            host_id: host_id.clone(),
-            token: place.token.clone(),
-            attempt,
-            reason,
-        };
-        let Some(known) = self.ledger.get(&place.token) else { return Unknown::Counts(None) };
-        let here = known.host_id == *host_id;
-        match known.state() {
-            GrantState::Live | GrantState::Asked if here => {
-                confirm(&known, place, change);
-                Unknown::IsKnown
-            }
-            GrantState::Live | GrantState::Asked => {
-                // One token on two hosts: the higher attempt stays, on a tie the one with more time left.
-                let theirs = (place.attempt, place.left);
-                let ours = (known.attempt(), known.ends_at.since(self.now));
-                if theirs <= ours {
-                    return Unknown::Ends(end(host_id, place.attempt, EndReason::Superseded));
-                }
-                let attempt = known.attempt();
-                known.end(EndReason::Superseded, self.now);
-                Unknown::Counts(Some(end(&known.host_id, attempt, EndReason::Superseded)))
-            }
-            // It has ended here, and the message that says so is on its way to the host, or was lost.
-            GrantState::Ended(reason) if here && known.attempt() >= place.attempt => {
-                Unknown::Ends(end(host_id, known.attempt(), reason))
-            }
-            GrantState::Ended(_) => Unknown::Counts(None),
-        }
-    }
-
-    /// The caller puts it into the ledger once the change is in the cell.
-    fn take_over(&self, place: &PendingPlace, change: &mut CellChange) -> Arc<Grant> {
-        change.pending_users += i64::from(place.counted_users);
-        change.places += 1;
-        let grant = Grant::new(parts(self.host, self.rule, place, self.now), false);
-        grant.set_listed();
-        if place.connected {
-            grant.set_connected();
-        }
-        if place.admitted {
-            grant.set_admitted();
-        }
-        Arc::new(grant)
-    }
-}
-
-fn parts(host: &HostEntry, rule: UserMatch, place: &PendingPlace, now: BootTime) -> GrantParts {
-    GrantParts {
-        token: place.token.clone(),
-        made_under: place.attempt,
-        content_hash: place.content_hash,
-        pool: place.pool.clone(),
-        host_id: host.view.facts.host_id.clone(),
-        cell: host.cell.clone(),
-        endpoints: host.view.facts.endpoints.clone(),
-        user: place.user.clone(),
-        user_key: place.user.as_deref().and_then(|user| rule.key(user)),
-        cost: place.cost,
-        counted_at_first: place.counted_users,
-        since: now,
-        ends_at: now + place.left,
-        decision_id: None,
-    }
-}
-
-fn remember_ended(ledger: &Ledger, host: &HostEntry, ended: &EndedPlace, now: BootTime) {
-    let place = PendingPlace {
-        token: ended.token.clone(),
-        attempt: ended.attempt,
-        content_hash: ended.content_hash,
-        pool: ended.pool.clone(),
-        endpoint: ended.endpoint.clone(),
-        user: None,
-        cost: 1,
-        counted_users: 0,
-        left: Duration::ZERO,
-        connected: false,
-        admitted: false,
-    };
-    let grant = Grant::new(parts(host, UserMatch::default(), &place, now), false);
-    // Counted nowhere: it is only remembered.
-    let _ = grant.take(ended.reason, now.before(ended.ended_ago));
-    ledger.insert(Arc::new(grant));
+/// Whether one of `fields`, or a part of one, was dropped as wrong.
+fn is_wrong(faults: &[FieldFault], fields: &[&str]) -> bool {
+    let is_part = |rest: &str| rest.is_empty() || rest.starts_with(['.', '[']);
+    let is_of = |fault: &FieldFault, field: &str| fault.field.strip_prefix(field).is_some_and(is_part);
+    faults.iter().any(|fault| fields.iter().any(|field| is_of(fault, field)))
 }

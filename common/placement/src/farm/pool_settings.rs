@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use thiserror::Error;
-use usher_types::{FieldFault, HostId, Policy, PolicyChange, PoolName};
+use usher_types::{FieldFault, HostId, HostMarks, Policy, PolicyChange, PoolName, Profile};
 
 use super::{DrainMark, Farm, LatencyReading, Pool, SessionIndex, observe::with_range};
 
@@ -26,6 +26,37 @@ pub struct PoolRecord {
     pub applied_unix_ms: Option<u64>,
 }
 
+/// Settings that are to be applied.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct PoolApply {
+    /// The version that they are based on. Absent: whatever is in force.
+    pub expected: Option<u64>,
+    /// Refused if the pool was applied before.
+    pub must_be_new: bool,
+    /// Settings of a kind of farm, applied before the change.
+    pub profile: Option<Profile>,
+    /// What else changes.
+    pub change: PolicyChange,
+}
+
+impl PoolApply {
+    /// A change of whatever is in force.
+    pub fn of(change: PolicyChange) -> Self {
+        Self { change, ..Self::default() }
+    }
+}
+
+/// What a host must be told.
+#[derive(Copy, Clone, Debug)]
+pub struct HostSettings<'a> {
+    /// Its pool's settings.
+    pub record: &'a PoolRecord,
+    /// An admin's drain of it.
+    pub drain: Option<&'a DrainMark>,
+    /// An admin's settings of it.
+    pub marks: &'a HostMarks,
+}
+
 /// Why settings were not applied.
 #[derive(Clone, PartialEq, Debug, Error)]
 pub enum ApplyRefused {
@@ -39,6 +70,12 @@ pub enum ApplyRefused {
         current: u64,
         /// The one that was named.
         expected: u64,
+    },
+    /// They were for a pool that was not there before.
+    #[error("version {current} exists, the pool must be new")]
+    Exists {
+        /// The version in force.
+        current: u64,
     },
     /// Another change is being stored.
     #[error("another change of this pool is being stored")]
@@ -54,20 +91,24 @@ impl Farm {
     pub fn prepare_pool(
         &mut self,
         name: &PoolName,
-        expected: Option<u64>,
-        change: &PolicyChange,
+        apply: &PoolApply,
         dry_run: bool,
     ) -> Result<PoolRecord, ApplyRefused> {
         let existing = self.pools.get(name);
         let current = existing.map_or(0, |pool| pool.record.version);
-        if let Some(expected) = expected.filter(|expected| *expected != current) {
+        if apply.must_be_new && current > 0 {
+            return Err(ApplyRefused::Exists { current });
+        }
+        if let Some(expected) = apply.expected.filter(|expected| *expected != current) {
             return Err(ApplyRefused::Version { current, expected });
         }
         if existing.is_some_and(|pool| pool.applying) {
             return Err(ApplyRefused::InProgress);
         }
         let base = existing.map(|pool| (*pool.policy).clone()).unwrap_or_default();
-        let policy = change.apply_to(&base).map_err(ApplyRefused::Fields)?;
+        let profile = apply.profile.map(|profile| profile.change().apply_to(&base));
+        let base = profile.unwrap_or(Ok(base)).map_err(ApplyRefused::Fields)?;
+        let policy = apply.change.apply_to(&base).map_err(ApplyRefused::Fields)?;
         let record = PoolRecord { version: current + 1, policy, ..PoolRecord::default_of(name.clone()) };
         if !dry_run {
             let pool = self
@@ -99,7 +140,7 @@ impl Farm {
 
     /// Computes anew what was computed of a host with the settings before: its availability index, and under which
     /// names its users are found.
-    fn follow_settings(&mut self, host_id: &HostId, rule_changed: bool) {
+    pub(super) fn follow_settings(&mut self, host_id: &HostId, rule_changed: bool) {
         let Some(host) = self.hosts.get_mut(host_id) else { return };
         let Some(pool) = self.pools.get_mut(&host.view.facts.pool) else { return };
         if rule_changed {
@@ -123,11 +164,11 @@ impl Farm {
         }
     }
 
-    /// What a host must know: its pool's settings, and its drain.
-    pub fn settings_of(&self, host_id: &HostId) -> Option<(&PoolRecord, Option<&DrainMark>)> {
-        let host = self.hosts.get(host_id)?;
-        let pool = self.pools.get(&host.view.facts.pool)?;
-        Some((&pool.record, host.view.drain.as_deref()))
+    /// What a host must be told. Absent: no such host.
+    pub fn settings_of(&self, host_id: &HostId) -> Option<HostSettings<'_>> {
+        let view = &self.hosts.get(host_id)?.view;
+        let pool = self.pools.get(&view.facts.pool)?;
+        Some(HostSettings { record: &pool.record, drain: view.drain.as_deref(), marks: &view.marks })
     }
 
     /// The hosts of a pool.

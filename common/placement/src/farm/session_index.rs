@@ -4,7 +4,7 @@
 //! share until one changes, so that a login copies one small shard and not the whole farm.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
     time::Duration,
 };
@@ -33,11 +33,13 @@ type Shard = HashMap<UserKey, Vec<SessionAt>>;
 #[derive(Clone, Debug)]
 pub struct SessionIndex {
     shards: Vec<Arc<Shard>>,
+    /// How many users of a host were listed as hashes made with each key.
+    keys: Arc<BTreeMap<Box<str>, u32>>,
 }
 
 impl Default for SessionIndex {
     fn default() -> Self {
-        Self { shards: vec![Arc::default(); SHARDS] }
+        Self { shards: vec![Arc::default(); SHARDS], keys: Arc::default() }
     }
 }
 
@@ -77,17 +79,39 @@ impl SessionIndex {
                 state: session.state,
                 began: session.age.map(|age: Duration| now.before(age)),
             };
+            if let Some(key_id) = user.hash_key_id() {
+                *Arc::make_mut(&mut self.keys).entry(key_id.into()).or_default() += 1;
+            }
             let shard = Arc::make_mut(&mut self.shards[shard_of(&user)]);
             shard.entry(user).or_default().extend(sessions.iter().map(at));
         }
     }
 
+    /// The ids of the keys that the listed names were hashed with. None: they are plain.
+    pub fn key_ids(&self) -> impl Iterator<Item = &str> {
+        self.keys.keys().map(|key_id| &**key_id)
+    }
+
     fn forget(&mut self, host_id: &HostId, user: &UserKey) {
         let shard = Arc::make_mut(&mut self.shards[shard_of(user)]);
-        if let Some(sessions) = shard.get_mut(user) {
-            sessions.retain(|session| session.host_id != *host_id);
-            if sessions.is_empty() {
-                shard.remove(user);
+        let Some(sessions) = shard.get_mut(user) else { return };
+        let before = sessions.len();
+        sessions.retain(|session| session.host_id != *host_id);
+        let forgotten = sessions.len() < before;
+        if sessions.is_empty() {
+            shard.remove(user);
+        }
+        if let Some(key_id) = user.hash_key_id().filter(|_| forgotten) {
+            self.forget_key(key_id);
+        }
+    }
+
+    fn forget_key(&mut self, key_id: &str) {
+        let keys = Arc::make_mut(&mut self.keys);
+        if let Some(users) = keys.get_mut(key_id) {
+            *users = users.saturating_sub(1);
+            if *users == 0 {
+                keys.remove(key_id);
             }
         }
     }

@@ -9,9 +9,11 @@ use std::{
     time::Duration,
 };
 
-use usher_types::{BootTime, HostId, HostName, Policy, PoolName, ResourceId};
+use usher_types::{BootTime, HostId, HostName, Policy, PoolName, ReplicaMark, ResourceId};
 
-use super::{CellWord, FROZEN_AFTER, Grace, HeardShare, HostCell, HostView, SessionIndex, StateInput};
+use super::{
+    CellWord, FROZEN_AFTER, Grace, HeardShare, HostCell, HostView, SessionIndex, StateInput, state_of,
+};
 
 /// Which hosts are in a pool. The same object until one comes or goes, so that a reader can tell whether the cells it
 /// read belong to the snapshot it ranks by.
@@ -66,6 +68,9 @@ pub struct PoolView {
     pub hosts: Vec<Arc<HostView>>,
     /// Positions of the hosts that hold each resource.
     pub replicas: Arc<BTreeMap<ResourceId, Vec<u32>>>,
+    /// Positions of the hosts whose copy of a resource an admin marked, in ascending order; whether they list it now or
+    /// not.
+    pub marked: Arc<BTreeMap<ResourceId, Vec<(u32, ReplicaMark)>>>,
     /// Sessions by user.
     pub sessions: SessionIndex,
     /// The grace that is running.
@@ -106,6 +111,29 @@ impl PoolView {
         StateInput { host, word, adds_users, policy: &self.policy, grace: self.grace, now }
     }
 
+    /// An admin's mark of the copy of a resource on the host at `position`. Absent: it is in service, if there is one.
+    pub fn replica_mark(&self, position: usize, resource: &ResourceId) -> Option<ReplicaMark> {
+        let marked = self.marked.get(resource)?;
+        let found = marked.binary_search_by_key(&position, |(position, _)| *position as usize).ok()?;
+        Some(marked[found].1)
+    }
+
+    /// The positions of the hosts that are lost: heard once, and silent without having said why.
+    pub fn lost(&self, now: BootTime) -> impl Iterator<Item = usize> {
+        (0..self.hosts.len()).filter(move |position| {
+            // Users and places make no host silent.
+            let input = self.state_input(*position, CellWord::default(), 1, now);
+            self.hosts[*position].is_lost(state_of(&input))
+        })
+    }
+
+    /// How much of the pool is lost.
+    pub fn lost_share(&self, now: BootTime) -> LostShare {
+        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let counted = self.hosts.iter().filter(|host| !host.said_goodbye).count();
+        LostShare { lost: count(self.lost(now).count()), counted: count(counted) }
+    }
+
     /// Whether placements must wait until more hosts were heard.
     pub fn is_stale(&self, now: BootTime) -> bool {
         self.grace.is_some_and(|grace| grace.may_wait(now)) && !self.heard.is_enough()
@@ -124,6 +152,22 @@ impl PoolView {
     /// Reads every cell.
     pub fn words(&self) -> Vec<CellWord> {
         self.members.cells.iter().map(|cell| cell.load()).collect()
+    }
+}
+
+/// How much of a pool is lost; hosts that said goodbye count in neither.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct LostShare {
+    /// Hosts that were heard once and are silent.
+    pub lost: u32,
+    /// All hosts.
+    pub counted: u32,
+}
+
+impl LostShare {
+    /// Whether it is over half of the pool.
+    pub fn is_over_half(self) -> bool {
+        u64::from(self.lost) * 2 > u64::from(self.counted)
     }
 }
 

@@ -45,16 +45,19 @@ pub fn state_of(input: &StateInput<'_>) -> HostState {
     {
         return HostState::NotReady;
     }
-    if host.drain.is_some() {
+    if host.is_drained() {
         return HostState::Restricted;
     }
     if heard == Heard::NotYet {
         return HostState::Unknown;
     }
-    if is_full(input) {
+    if input.is_full() {
         return HostState::MaxUsers;
     }
-    if host.is_held_busy(input.policy, input.now) { HostState::Busy } else { HostState::Available }
+    if host.busy_reasons(input.policy, input.now).any() {
+        return HostState::Busy;
+    }
+    if host.is_warming(input.policy) { HostState::Warming } else { HostState::Available }
 }
 
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -79,11 +82,15 @@ fn heard_in_time(input: &StateInput<'_>) -> Heard {
     }
 }
 
-/// Users, places and this login above the limit; users that are not known count as above it.
-fn is_full(input: &StateInput<'_>) -> bool {
-    let Some(limit) = input.host.max_users(input.policy).finite() else { return false };
-    let Some(users) = input.word.users() else { return true };
-    u64::from(users) + u64::from(input.word.pending_users()) + u64::from(input.adds_users) > u64::from(limit)
+impl StateInput<'_> {
+    /// Whether its users, its places and this login come above its limit, as far as they were heard last; users that are
+    /// not known count as above it.
+    pub fn is_full(&self) -> bool {
+        let Some(limit) = self.host.max_users(self.policy).finite() else { return false };
+        let Some(users) = self.word.users() else { return true };
+        u64::from(users) + u64::from(self.word.pending_users()) + u64::from(self.adds_users)
+            > u64::from(limit)
+    }
 }
 
 /// Why the host is in `state`, for people. Empty where the state says it all.
@@ -103,15 +110,14 @@ pub fn state_reason(input: &StateInput<'_>, state: HostState) -> String {
             Some(Readiness::NotReady(reason)) => reason.clone(),
             _ => String::new(),
         },
-        HostState::Restricted => {
-            host.drain.as_ref().map(|mark| drain_reason(&mark.drain)).unwrap_or_default()
-        }
+        HostState::Restricted => host.drains().map(drain_reason).collect::<Vec<_>>().join("; "),
         HostState::Unknown if host.connected && host.reading.is_none() => {
             "connected, not measured yet".to_owned()
         }
         HostState::Unknown => "not heard since the coordinator started or was frozen".to_owned(),
         HostState::MaxUsers => full_reason(input),
-        HostState::Busy => busy_reason(input),
+        HostState::Busy => host.busy_text(input.policy, input.now),
+        HostState::Warming => warming_reason(input),
     }
 }
 
@@ -133,11 +139,12 @@ fn full_reason(input: &StateInput<'_>) -> String {
     }
 }
 
-fn busy_reason(input: &StateInput<'_>) -> String {
-    let threshold = input.host.threshold_percent(input.policy);
-    match input.host.availability(input.now).index {
-        _ if threshold >= 100.0 => "threshold 100: hot standby".to_owned(),
-        Some(index) => format!("availability index {index:.1}, threshold {threshold}"),
-        None => String::new(),
-    }
+fn warming_reason(input: &StateInput<'_>) -> String {
+    let Some(reading) = &input.host.reading else { return String::new() };
+    let lag = reading.replica_lag.filter(|lag| *lag > input.policy.max_replica_lag);
+    let lag = lag.map(|lag| {
+        format!("replicas {} behind, limit {}", seconds(lag), seconds(input.policy.max_replica_lag))
+    });
+    let hook = reading.is_warming_up.then(|| "its warm-up is not done".to_owned());
+    lag.into_iter().chain(hook).collect::<Vec<_>>().join("; ")
 }

@@ -26,6 +26,8 @@ impl Farm {
             }
             self.end_places_if_offline(&host_id, now);
         }
+        effects.extend(self.expire_replica_marks(now));
+        self.ledger.forget_hosts(|host_id| self.hosts.contains_key(host_id), now);
         self.ledger.sweep(now);
         effects
     }
@@ -39,10 +41,18 @@ impl Farm {
         self.pools.values_mut().for_each(|pool| pool.dirty = true);
     }
 
-    /// Each time, and not only when the host goes: a placement that was decided just before may still add one.
+    /// Each time, and not only when the host goes: a placement that was decided just before may still add one. Those that
+    /// were given although nothing was heard of the host need not be heard of to live on.
     fn end_places_if_offline(&self, host_id: &HostId, now: BootTime) {
-        if self.hosts.get(host_id).is_some_and(|host| host.last_state == HostState::Offline) {
-            self.ledger.on_host(host_id).iter().for_each(|grant| _ = grant.end(EndReason::HostLost, now));
+        if self.hosts.get(host_id).is_none_or(|host| host.last_state != HostState::Offline) {
+            return;
+        }
+        for grant in self.ledger.on_host(host_id) {
+            if !grant.blind {
+                grant.end(EndReason::HostLost, now);
+            } else if now > grant.ends_at {
+                grant.end(EndReason::Expired, now);
+            }
         }
     }
 

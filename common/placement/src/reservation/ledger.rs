@@ -15,9 +15,11 @@ use std::{
 };
 
 use usher_types::{
-    BootTime, DecisionId, EndReason, Endpoint, HostId, PendingPlace, PoolName, Token, UserKey, UserMatch,
+    BootTime, DecisionId, EndReason, Endpoint, HostId, HostState, PendingPlace, PoolName, Token, UserKey,
+    UserMatch,
 };
 
+use super::GatewaySuccesses;
 use crate::farm::HostCell;
 
 /// How long an ended place is remembered, so that a retry of its request is known.
@@ -98,6 +100,8 @@ pub struct GrantParts {
     pub ends_at: BootTime,
     /// The decision that gave it. Absent: another coordinator's.
     pub decision_id: Option<DecisionId>,
+    /// It was given although its host's agent was not heard: that the host is OFFLINE does not end it.
+    pub blind: bool,
 }
 
 /// One place.
@@ -160,6 +164,22 @@ impl Grant {
     /// same token. The host may not have heard yet that a retry raised the attempt.
     pub(crate) fn is_ended_by(&self, attempt: u32) -> bool {
         attempt >= self.made_under
+    }
+
+    /// Whether a retry of its request is decided anew, its host being in `state`: nobody is sent again to a host that is
+    /// gone or takes no sessions.
+    pub fn is_void_on(&self, state: HostState) -> bool {
+        match state {
+            HostState::NotReady => true,
+            HostState::Offline => !self.blind,
+            _ => false,
+        }
+    }
+
+    /// The lowest attempt, at least `attempt`, that hosts will not take for an echo of this place when its token is given
+    /// anew.
+    pub fn anew(&self, attempt: u32) -> u32 {
+        attempt.max(self.attempt().saturating_add(1))
     }
 
     /// A retry came under this attempt.
@@ -238,6 +258,14 @@ impl Grant {
         (!self.counts()).then(|| BootTime::from_micros(self.ended_at_us.load(Ordering::Acquire)))
     }
 
+    /// Whether nobody need remember it: a retry of its request would come no more. The place of a host that was lost is
+    /// void for good: it is remembered for as long as the host may still list it.
+    fn is_old(&self, now: BootTime) -> bool {
+        let Some(ended) = self.ended_at() else { return false };
+        let may_be_listed = self.state() == GrantState::Ended(EndReason::HostLost) && now <= self.ends_at;
+        now.since(ended) > REMEMBER && !may_be_listed
+    }
+
     /// As it is told to its host at `now`.
     pub fn to_place(&self, now: BootTime) -> Option<PendingPlace> {
         Some(PendingPlace {
@@ -278,6 +306,7 @@ pub struct Ledger {
     grants: papaya::HashMap<Token, Arc<Grant>>,
     by_user: papaya::HashMap<(PoolName, UserKey), Arc<[Token]>>,
     by_host: papaya::HashMap<HostId, Arc<OnHost>>,
+    successes: GatewaySuccesses,
 }
 
 /// The places of one host by token, those that ended in the last minute among them.
@@ -287,6 +316,11 @@ impl Ledger {
     /// No place yet.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Where gateways' logins succeeded lately.
+    pub fn successes(&self) -> &GatewaySuccesses {
+        &self.successes
     }
 
     /// The place of a token, live or ended.
@@ -306,7 +340,7 @@ impl Ledger {
                 Retry::Repeat(grant)
             }
             GrantState::Ended(EndReason::Session) => Retry::Arrived(grant),
-            GrantState::Ended(_) => Retry::New { attempt: attempt.max(grant.attempt().saturating_add(1)) },
+            GrantState::Ended(_) => Retry::New { attempt: grant.anew(attempt) },
         }
     }
 
@@ -335,7 +369,9 @@ impl Ledger {
     }
 
     fn index(&self, grant: Arc<Grant>) {
-        let on_host = self.by_host.pin().get_or_insert_with(grant.host_id.clone(), Arc::default).clone();
+        // With the place in it from the first: one without any is forgotten.
+        let first = || Arc::new(OnHost::from_iter([(grant.token.clone(), grant.clone())]));
+        let on_host = self.by_host.pin().get_or_insert_with(grant.host_id.clone(), first).clone();
         on_host.pin().insert(grant.token.clone(), grant.clone());
         if let Some(user) = &grant.user_key {
             self.add_to_user(&grant, user.clone());
@@ -388,6 +424,12 @@ impl Ledger {
         on_host.pin().values().filter(|grant| grant.counts()).cloned().collect()
     }
 
+    /// When the first of the live places on a host will have ended by its time to live. Absent: there is none.
+    pub fn oldest_end_on(&self, host_id: &HostId) -> Option<BootTime> {
+        let on_host = self.by_host.pin().get(host_id)?.clone();
+        on_host.pin().values().filter(|grant| grant.counts()).map(|grant| grant.ends_at).min()
+    }
+
     /// Number of live places.
     pub fn live(&self) -> usize {
         self.grants.pin().values().filter(|grant| grant.counts()).count()
@@ -414,17 +456,30 @@ impl Ledger {
         }
     }
 
+    /// Ends the places on hosts that are not known any more, and forgets those hosts once nothing is remembered of them.
+    ///
+    /// Whoever still decides by a snapshot in which such a host was may add a place: it ends with the next call. What is
+    /// remembered of a host is empty a minute after its last place ended, long after any such decision.
+    pub(crate) fn forget_hosts(&self, is_known: impl Fn(&HostId) -> bool, now: BootTime) {
+        let by_host = self.by_host.pin();
+        for (host_id, on_host) in by_host.iter().filter(|(host_id, _)| !is_known(host_id)) {
+            on_host.pin().values().for_each(|grant| _ = grant.end(EndReason::HostLost, now));
+            let _ = by_host.remove_if(host_id, |_, on_host| on_host.pin().is_empty());
+        }
+    }
+
     /// Forgets what ended long ago.
     ///
     /// The places of a host and of a user are walked apart from those by token: a place whose token was given anew on
     /// another host is found there only.
     pub fn sweep(&self, now: BootTime) {
-        let is_old = |grant: &Arc<Grant>| grant.ended_at().is_some_and(|ended| now.since(ended) > REMEMBER);
+        let is_old = |grant: &Arc<Grant>| grant.is_old(now);
         self.grants.pin().retain(|_, grant| !is_old(grant));
         for on_host in self.by_host.pin().values() {
             on_host.pin().retain(|_, grant| !is_old(grant));
         }
         self.by_user.pin().retain(|_, tokens| tokens.iter().any(|token| self.counts(token)));
+        self.successes.sweep(now);
     }
 }
 

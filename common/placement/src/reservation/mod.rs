@@ -1,7 +1,8 @@
-//! Places given out: the coordinator's ledger of them, and the host's own book.
+//! Places given out, as a coordinator keeps them. The host's own book is in [`host`](crate::host).
 
-mod host_book;
 mod ledger;
+mod successes;
 
-pub use host_book::{BookRecord, HostBook, Occupancy};
 pub use ledger::{Grant, GrantParts, GrantState, Ledger, Retry};
+pub use successes::GatewaySuccesses;
+pub(crate) use successes::LatestTwo;

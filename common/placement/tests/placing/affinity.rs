@@ -17,6 +17,8 @@ fn own_session(sim: &mut Sim, request: &Request) -> Option<(String, String, bool
     }
 }
 
+// rule: own-session
+// rule: user-match
 #[test]
 fn case_090_a_user_returns_to_their_session_whatever_the_load() {
     let mut sim = Sim::of_users(&[("a", 95), ("b", 5)]);
@@ -28,6 +30,7 @@ fn case_090_a_user_returns_to_their_session_whatever_the_load() {
     assert_eq!(sim.ledger.live(), 0);
 }
 
+// rule: own-order
 #[test]
 fn disconnected_before_active_and_the_newest_first() {
     let mut sim = Sim::of_users(&[("a", 1), ("b", 1), ("c", 1)]);
@@ -39,6 +42,7 @@ fn disconnected_before_active_and_the_newest_first() {
     assert_eq!(own_session(&mut sim, &excluded).unwrap().0, "a");
 }
 
+// rule: own-affinity
 #[test]
 fn which_sessions_count_is_the_pools_setting() {
     let states = [SessionState::Active, SessionState::Disconnected, SessionState::Lingering];
@@ -58,6 +62,8 @@ fn which_sessions_count_is_the_pools_setting() {
     }
 }
 
+// rule: own-pending
+// rule: own-affinity none drops the pending way too
 #[test]
 fn a_pending_place_brings_the_user_back_unless_affinity_is_none() {
     let mut sim = Sim::of_users(&[("a", 1), ("b", 2)]);
@@ -74,6 +80,7 @@ fn a_pending_place_brings_the_user_back_unless_affinity_is_none() {
     assert!(matches!(sim.place(&ask_for("r4", "u1")).decision, Decision::Take(_)));
 }
 
+// rule: user-match
 #[test]
 fn names_are_compared_by_the_pools_rule_also_after_it_changes() {
     let mut sim = Sim::of_users(&[("a", 1), ("b", 9)]);
@@ -91,6 +98,7 @@ fn names_are_compared_by_the_pools_rule_also_after_it_changes() {
     assert!(is_own(&mut sim, "Bob") && !is_own(&mut sim, "bob"));
 }
 
+// rule: own-person
 #[test]
 fn shared_accounts_and_services_have_no_host_of_their_own() {
     let mut sim = Sim::of_users(&[("a", 90), ("b", 5)]);
@@ -114,6 +122,7 @@ fn shared_accounts_and_services_have_no_host_of_their_own() {
     assert_eq!(placed.host(), "a");
 }
 
+// rule: candidate-cost
 #[test]
 fn a_user_who_is_seen_adds_nothing_and_one_who_has_logged_out_does() {
     let mut sim = Sim::of_users(&[("a", 1)]);
@@ -125,6 +134,9 @@ fn a_user_who_is_seen_adds_nothing_and_one_who_has_logged_out_does() {
     }
 }
 
+// rule: own-confirm
+// rule: own-no-reconnect
+// rule: state-restricted
 #[test]
 fn case_088_reconnects_pass_a_drain_unless_it_says_no_reconnect() {
     let mut sim = Sim::of_users(&[("a", 1), ("b", 9)]);
@@ -140,6 +152,7 @@ fn case_088_reconnects_pass_a_drain_unless_it_says_no_reconnect() {
     assert_eq!(sim.place(&ask_for("r2", "u1")).host(), "b");
 }
 
+// rule: own-confirm
 #[test]
 fn a_full_host_is_asked_whether_the_session_is_still_there() {
     let mut sim = Sim::of_users(&[("a", 5), ("b", 9)]);
@@ -151,6 +164,7 @@ fn a_full_host_is_asked_whether_the_session_is_still_there() {
     assert!(matches!(placed.decision, Decision::Refused(_)), "{placed:?}");
 }
 
+// rule: own-no-reconnect
 #[test]
 fn sessions_on_hosts_that_are_gone_do_not_hold_their_user() {
     let mut sim = Sim::of_users(&[("a", 1), ("b", 9)]);

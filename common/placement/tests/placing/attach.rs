@@ -1,6 +1,6 @@
 //! Who is behind a stream.
 
-use usher_placement::farm::{AttachRefused, Effect, Farm};
+use usher_placement::farm::{AttachRefused, Effect, Farm, Restored};
 use usher_types::{BootId, DrainMode, EndReason, Goodbye, Hello, HostId, HostState, SessionState};
 
 use crate::support::*;
@@ -13,6 +13,7 @@ fn renamed(hello: Hello, host_id: &str) -> Hello {
     Hello { host_id: HostId::new(host_id).unwrap(), ..hello }
 }
 
+// rule: directory-clone
 #[test]
 fn case_077_a_clone_is_refused_while_the_first_one_answers() {
     let mut sim = Sim::of_users(&[("a", 3)]);
@@ -26,6 +27,8 @@ fn case_077_a_clone_is_refused_while_the_first_one_answers() {
     assert_eq!(sim.place(&ask("r1")).host(), "a");
 }
 
+// rule: directory-clone
+// rule: directory-epoch
 #[test]
 fn case_077_a_reboot_behind_a_dead_stream_is_let_in_and_nothing_of_before_holds() {
     let mut sim = Sim::of_users(&[("a", 3)]);
@@ -44,6 +47,7 @@ fn case_077_a_reboot_behind_a_dead_stream_is_let_in_and_nothing_of_before_holds(
     assert_eq!(pool.hosts[0].availability(sim.now).index, None);
 }
 
+// rule: directory-ambiguous
 #[test]
 fn case_078_two_hosts_of_one_name_are_two_hosts() {
     let mut sim = Sim::new();
@@ -62,6 +66,7 @@ fn with_certificate(host_id: &str) -> Hello {
     renamed(hello("app3"), host_id)
 }
 
+// rule: directory-certificate
 #[test]
 fn case_080_a_host_that_was_installed_anew_takes_the_place_of_its_dead_self() {
     let mut sim = Sim::new();
@@ -99,6 +104,7 @@ fn case_080_a_host_that_was_installed_anew_takes_the_place_of_its_dead_self() {
     assert!(pool.hosts[0].drain.is_some(), "a persistent drain moves over");
 }
 
+// rule: directory-certificate
 #[test]
 fn a_certificate_is_for_one_name_and_one_id() {
     let mut sim = Sim::new();
@@ -144,10 +150,11 @@ fn a_drain_until_restart_ends_even_if_its_removal_was_not_stored() {
     sim.farm.attach(&boot("a", "boot-2", 1), None, true).unwrap();
     let known = sim.farm.last_known();
     let mut farm = Farm::new(sim.ledger.clone(), at(0));
-    farm.restore(Vec::new(), [], known, vec![(id("a"), mark)], at(0));
+    farm.restore(Restored { known, drains: vec![(id("a"), mark)], ..Restored::default() }, at(0));
     assert!(farm.attach(&boot("a", "boot-2", 2), None, false).unwrap().drain_ended);
 }
 
+// rule: directory-epoch
 #[test]
 fn case_081_the_late_end_of_an_old_stream_changes_nothing() {
     let mut sim = Sim::of_users(&[("a", 1)]);
@@ -201,6 +208,7 @@ fn a_host_that_moves_to_another_pool_keeps_its_places_and_leaves_nothing_behind(
     assert_eq!(snapshot.pools[&moved.pool].members.cells[0].load().pending_users(), 1);
 }
 
+// rule: state-restricted
 #[test]
 fn case_088_a_drain_until_restart_outlives_the_agent_and_ends_with_the_boot() {
     for (mode, outlives_boot) in [(DrainMode::UntilRestart, false), (DrainMode::Persistent, true)] {
@@ -227,12 +235,14 @@ fn a_stored_drain_of_a_host_that_nothing_else_is_known_of_waits_for_it() {
     sim.drain("a", DrainMode::Persistent, false);
     let mark = (*sim.pool().hosts[0].drain.clone().unwrap()).clone();
     let mut sim = Sim { farm: Farm::new(sim.ledger.clone(), at(0)), ..sim };
-    sim.farm.restore(Vec::new(), [], Vec::new(), vec![(id("a"), mark)], at(0));
+    sim.farm.restore(Restored { drains: vec![(id("a"), mark)], ..Restored::default() }, at(0));
     sim.attach("a");
     sim.report("a", users(1));
     assert_eq!(sim.state("a"), HostState::Restricted);
 }
 
+// rule: state-offline
+// rule: life-offline
 #[test]
 fn a_host_that_said_goodbye_is_offline_at_once_and_its_places_are_void() {
     let mut sim = Sim::of_users(&[("a", 1), ("b", 9)]);

@@ -13,6 +13,7 @@ fn crm(request: &str) -> Request {
     Request { resource: Some(ResourceId::new("crm").unwrap()), ..ask(request) }
 }
 
+// rule: load-formula
 #[test]
 fn case_067_the_worked_example_through_a_placement() {
     let mut sim = Sim::new();
@@ -35,6 +36,7 @@ fn case_067_the_worked_example_through_a_placement() {
     assert_eq!(placed.choice().alternatives[0].0, 1);
 }
 
+// rule: load-zero-top
 #[test]
 fn case_068_nobody_logged_in_anywhere() {
     let mut sim = Sim::of_users(&[("a", 0), ("b", 0), ("c", 0)]);
@@ -43,6 +45,8 @@ fn case_068_nobody_logged_in_anywhere() {
     assert_eq!(sim.place(&ask("r1")).choice().tied, 3);
 }
 
+// rule: rank-load
+// rule: load-formula
 #[test]
 fn case_076_the_fewest_users_win() {
     let mut sim = Sim::of_users(&[("s1", 6), ("s2", 5)]);
@@ -51,6 +55,7 @@ fn case_076_the_fewest_users_win() {
     assert!((placed.choice().terms.unwrap().weighted_load() - 83.333).abs() < 0.001);
 }
 
+// rule: tie-random
 #[test]
 fn case_094_equals_are_settled_at_random_and_a_seed_repeats_them() {
     let run = |seed: u64| {
@@ -73,6 +78,7 @@ fn case_094_equals_are_settled_at_random_and_a_seed_repeats_them() {
     assert_ne!(order, run(8_000));
 }
 
+// rule: tie-draw
 #[test]
 fn where_several_coordinators_decide_each_takes_the_best_of_a_few() {
     let hosts: Vec<String> = (0..20).map(|n| format!("h{n}")).collect();
@@ -92,6 +98,10 @@ fn where_several_coordinators_decide_each_takes_the_best_of_a_few() {
     assert!(chosen.keys().all(|host| hosts[..17].contains(host)), "the worst three never win: {chosen:?}");
 }
 
+// rule: candidate-replica
+// rule: candidate-exclude
+// rule: error-unknown-resource
+// rule: error-all-excluded
 #[test]
 fn case_104_only_hosts_that_hold_the_resource() {
     let mut sim = Sim::of_users(&[("a", 9), ("b", 5), ("c", 0)]);
@@ -111,6 +121,7 @@ fn case_104_only_hosts_that_hold_the_resource() {
     assert_eq!((placed.host(), placed.choice().flags), ("a", Flags::NONE.with(Flags::ALL_BUSY, true)));
 }
 
+// rule: all-busy
 #[test]
 fn case_086_all_busy_serves_the_lowest_load() {
     let mut sim = Sim::of_users(&[("a", 3), ("b", 1), ("c", 2)]);
@@ -122,6 +133,8 @@ fn case_086_all_busy_serves_the_lowest_load() {
     assert_eq!((placed.host(), placed.choice().flags.has(Flags::ALL_BUSY)), ("b", true));
 }
 
+// rule: candidate-exclude a name that two hosts have
+// rule: directory-ambiguous
 #[test]
 fn an_excluded_name_that_two_hosts_have_excludes_both() {
     let mut sim = Sim::of_users(&[("a", 9)]);
@@ -132,12 +145,10 @@ fn an_excluded_name_that_two_hosts_have_excludes_both() {
     }
     assert_eq!(sim.place(&Request { exclude: vec!["TWIN".into()], ..ask("r1") }).host(), "a");
     assert_eq!(sim.place(&Request { exclude: vec!["n1".into()], ..ask("r2") }).host(), "twin");
-    assert_eq!(
-        sim.place(&failover("r3", "twin", &[], usher_placement::decision::FailoverCause::Busy)).host(),
-        "a"
-    );
+    assert_eq!(sim.place(&failover("r3", "twin", &[], usher_types::FailureCause::Busy)).host(), "a");
 }
 
+// rule: order-zone
 #[test]
 fn hosts_of_the_clients_zone_come_first_within_their_state() {
     let mut sim = Sim::of_users(&[("far", 0)]);
@@ -153,6 +164,7 @@ fn hosts_of_the_clients_zone_come_first_within_their_state() {
     assert_eq!(sim.place(&from("r4", "north")).host(), "far", "state comes before zone");
 }
 
+// rule: preferred
 #[test]
 fn the_home_server_is_preferred_while_none_is_in_a_better_state() {
     let mut sim = Sim::of_users(&[("home", 90), ("other", 0)]);
@@ -173,6 +185,7 @@ fn the_home_server_is_preferred_while_none_is_in_a_better_state() {
     assert_eq!(sim.place(&home("r4")).host(), "home");
 }
 
+// rule: order-silent
 #[test]
 fn a_host_that_did_not_answer_ranks_last_until_it_is_heard() {
     let mut sim = Sim::of_users(&[("a", 0), ("b", 50)]);
@@ -185,6 +198,8 @@ fn a_host_that_did_not_answer_ranks_last_until_it_is_heard() {
     assert_eq!(sim.place(&ask("r3")).host(), "a");
 }
 
+// rule: consent-refused
+// rule: error-no-consent
 #[test]
 fn within_a_call_no_host_is_asked_twice() {
     let mut sim = Sim::of_users(&[("a", 0), ("b", 1)]);
@@ -196,6 +211,9 @@ fn within_a_call_no_host_is_asked_twice() {
     assert_eq!(sim.decide(&ask("r3"), &both).refusal().kind, RefusalKind::NoConsentRefused);
 }
 
+// rule: error-all-restricted
+// rule: error-max-users
+// rule: error-reasons
 #[test]
 fn all_drained_is_named_so_and_full_comes_before_all_else() {
     let mut sim = Sim::of_users(&[("a", 5), ("b", 5)]);
@@ -215,6 +233,8 @@ fn all_drained_is_named_so_and_full_comes_before_all_else() {
     );
 }
 
+// rule: load-tops per unit of capacity
+// rule: reserve-dry-run
 #[test]
 fn a_larger_host_takes_more_and_a_dry_run_takes_nothing() {
     let mut sim = Sim::of_users(&[("small", 10)]);
@@ -227,6 +247,8 @@ fn a_larger_host_takes_more_and_a_dry_run_takes_nothing() {
     assert_eq!((sim.word("large").pending_users(), sim.ledger.live()), (0, 0));
 }
 
+// rule: load-median
+// rule: absent-values
 #[test]
 fn an_unknown_metric_is_named_and_does_not_make_a_host_the_best() {
     let mut sim = Sim::new();

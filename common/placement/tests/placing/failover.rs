@@ -1,12 +1,12 @@
 //! Where to instead.
 
-use usher_placement::decision::{Excluded, FailoverCause, Flags, PlacementReason, RefusalKind, Request};
-use usher_types::{EndReason, PolicyChange, SessionState};
+use usher_placement::decision::{Excluded, Flags, PlacementReason, RefusalKind, Request};
+use usher_types::{EndReason, FailureCause, PolicyChange, SessionState};
 
 use crate::support::*;
 
-const FAULTS: [FailoverCause; 4] =
-    [FailoverCause::Unreachable, FailoverCause::Refused, FailoverCause::Auth, FailoverCause::Other];
+const FAULTS: [FailureCause; 4] =
+    [FailureCause::Unreachable, FailureCause::Refused, FailureCause::Auth, FailureCause::Other];
 
 /// Hosts with an availability index each; at 30 or below they are busy.
 fn farm(hosts: &[(&str, f64)]) -> Sim {
@@ -17,33 +17,41 @@ fn farm(hosts: &[(&str, f64)]) -> Sim {
     sim
 }
 
+// rule: failover-busy
+// rule: all-busy
 #[test]
 fn case_086_all_busy_serves_the_host_that_the_login_came_from() {
     let mut sim = farm(&[("a", 10.0), ("b", 20.0), ("c", 15.0)]);
-    let placed = sim.place(&failover("r1", "a", &[], FailoverCause::Busy));
+    let placed = sim.place(&failover("r1", "a", &[], FailureCause::Busy));
     assert_eq!((placed.host(), placed.choice().reason), ("a", PlacementReason::Original));
     assert!(placed.choice().flags.has(Flags::ALL_BUSY));
 }
 
+// rule: failover-tried
+// rule: failover-busy
 #[test]
 fn case_100_two_busy_hosts_do_not_send_the_user_back_and_forth() {
     let mut sim = farm(&[("a", 10.0), ("b", 10.0)]);
-    let placed = sim.place(&failover("r1", "b", &["a", "b"], FailoverCause::Busy));
+    let placed = sim.place(&failover("r1", "b", &["a", "b"], FailureCause::Busy));
     assert_eq!((placed.host(), placed.choice().flags.has(Flags::ALL_BUSY)), ("b", true));
 }
 
+// rule: failover-busy
 #[test]
 fn busy_goes_to_one_that_is_not_and_believes_the_host_rather_than_its_numbers() {
     let mut sim = farm(&[("a", 100.0), ("b", 40.0), ("c", 10.0)]);
     sim.report("b", users(50));
-    assert_eq!(sim.place(&failover("r1", "a", &[], FailoverCause::Busy)).host(), "b");
+    assert_eq!(sim.place(&failover("r1", "a", &[], FailureCause::Busy)).host(), "b");
     assert_eq!(
-        sim.place(&failover("r2", "a", &["b"], FailoverCause::Busy)).host(),
+        sim.place(&failover("r2", "a", &["b"], FailureCause::Busy)).host(),
         "a",
         "the others are busy"
     );
 }
 
+// rule: failover-other
+// rule: failover-tried
+// rule: error-all-excluded
 #[test]
 fn any_other_fault_never_returns_to_a_host_that_was_tried() {
     for cause in FAULTS {
@@ -58,23 +66,26 @@ fn any_other_fault_never_returns_to_a_host_that_was_tried() {
     }
 }
 
+// rule: failover-tried
 #[test]
 fn from_host_inside_tried_is_ignored() {
     let mut sim = farm(&[("a", 10.0), ("b", 10.0)]);
-    let placed = sim.place(&failover("r1", "a", &["a", "b"], FailoverCause::Busy));
+    let placed = sim.place(&failover("r1", "a", &["a", "b"], FailureCause::Busy));
     assert_eq!(placed.host(), "a");
 }
 
+// rule: failover-busy
 #[test]
 fn the_original_that_takes_no_new_sessions_is_not_served() {
     let mut sim = farm(&[("a", 10.0), ("b", 10.0)]);
     sim.drain("a", usher_types::DrainMode::Persistent, false);
-    assert_eq!(sim.place(&failover("r1", "a", &[], FailoverCause::Busy)).host(), "b");
+    assert_eq!(sim.place(&failover("r1", "a", &[], FailureCause::Busy)).host(), "b");
 }
 
+// rule: failover-other
 #[test]
 fn neither_a_session_nor_a_place_sends_the_user_back_to_where_it_failed() {
-    for cause in FAULTS.into_iter().chain([FailoverCause::Busy]) {
+    for cause in FAULTS.into_iter().chain([FailureCause::Busy]) {
         let mut sim = farm(&[("a", 100.0), ("b", 100.0)]);
         sim.report("b", users(50));
         assert_eq!(sim.place(&ask_for("r1", "u1")).host(), "a");

@@ -1,11 +1,11 @@
 //! What is believed after a start or a freeze.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use usher_placement::{
     decision::RefusalKind,
-    farm::{Effect, Farm, LastKnown},
-    reservation::Ledger,
+    farm::{Effect, Restored},
+    host::Limits,
 };
 use usher_types::{EndReason, HostState, Load, PolicyChange};
 
@@ -13,13 +13,14 @@ use crate::support::*;
 
 /// A coordinator that starts again with what this one stored.
 fn restarted(sim: &Sim) -> Sim {
-    let records = sim.farm.pool_records().map(|(record, _)| record.clone()).collect();
-    let known: Vec<LastKnown> = sim.farm.last_known();
-    let ledger = Arc::new(Ledger::new());
-    let now = sim.now + Duration::from_secs(3);
-    let mut farm = Farm::new(ledger.clone(), now);
-    farm.restore(records, [], known, Vec::new(), now);
-    Sim { farm, ledger, now, seed: 1 }
+    let stored = Restored {
+        pools: sim.farm.pool_records().map(|(record, _)| record.clone()).collect(),
+        known: sim.farm.last_known(),
+        ..Restored::default()
+    };
+    let mut again = Sim::begun_at(sim.now + Duration::from_secs(3));
+    again.farm.restore(stored, again.now);
+    again
 }
 
 fn fifty() -> Sim {
@@ -32,6 +33,9 @@ fn fifty() -> Sim {
     sim
 }
 
+// rule: grace-begins
+// rule: grace-unknown
+// rule: grace-stale
 #[test]
 fn case_135_after_a_restart_nobody_is_lost_and_placements_wait_for_most_of_the_farm() {
     let mut sim = restarted(&fifty());
@@ -65,6 +69,8 @@ fn case_135_after_a_restart_nobody_is_lost_and_placements_wait_for_most_of_the_f
     assert_eq!(sim.state("h0"), HostState::Available);
 }
 
+// rule: grace-stale
+// rule: partial-view
 #[test]
 fn case_135_after_ten_seconds_it_chooses_among_those_it_has_heard() {
     let mut sim = restarted(&fifty());
@@ -79,6 +85,8 @@ fn case_135_after_ten_seconds_it_chooses_among_those_it_has_heard() {
     assert!(placed.choice().flags.names().any(|name| name == "partial_view"));
 }
 
+// rule: grace-stale
+// rule: grace-unknown
 #[test]
 fn when_nobody_is_heard_placements_are_stale_then_refused_and_all_are_offline_after_the_grace() {
     let mut sim = restarted(&Sim::of_users(&[("a", 1), ("b", 2)]));
@@ -101,6 +109,7 @@ fn when_nobody_is_heard_placements_are_stale_then_refused_and_all_are_offline_af
     assert_eq!(sim.place(&ask("r1")).host(), "b");
 }
 
+// rule: grace-stale
 #[test]
 fn hosts_that_were_gone_before_are_not_waited_for() {
     let mut sim = fifty();
@@ -120,6 +129,7 @@ fn hosts_that_were_gone_before_are_not_waited_for() {
     assert!(!sim.pool().is_stale(sim.now), "32 of the 40 that were alive");
 }
 
+// rule: grace-none
 #[test]
 fn with_nothing_stored_there_is_no_grace() {
     let mut sim = restarted(&Sim::new());
@@ -128,6 +138,7 @@ fn with_nothing_stored_there_is_no_grace() {
     assert_eq!(sim.place(&ask("r1")).host(), "a");
 }
 
+// rule: grace-begins
 #[test]
 fn case_136_after_a_freeze_nothing_of_before_is_believed() {
     let mut sim = Sim::of_users(&[("a", 1), ("b", 1)]);
@@ -142,6 +153,7 @@ fn case_136_after_a_freeze_nothing_of_before_is_believed() {
     assert_eq!(sim.place(&ask("r3")).host(), "a");
 }
 
+// rule: grace-begins
 #[test]
 fn a_gap_of_a_report_interval_is_no_freeze_and_a_longer_one_is() {
     let mut sim = Sim::of_users(&[("a", 1)]);
@@ -152,6 +164,7 @@ fn a_gap_of_a_report_interval_is_no_freeze_and_a_longer_one_is() {
     assert_eq!(sim.place(&ask("r1")).refusal().kind, RefusalKind::Stale);
 }
 
+// rule: life-ttl
 #[test]
 fn case_131_places_of_before_a_suspension_end_with_the_first_report() {
     let mut sim = Sim::of_users(&[("a", 1)]);
@@ -165,14 +178,16 @@ fn case_131_places_of_before_a_suspension_end_with_the_first_report() {
     assert_eq!(sim.word("a").pending_users(), 0);
 }
 
+// rule: life-ttl
+// rule: life-listed
 #[test]
 fn case_137_the_host_counts_the_time_to_live_whatever_coordinators_do() {
     let mut sim = Sim::of_users(&[("a", 0)]);
     sim.apply(PolicyChange { reservation_ttl_ms: Some(30_000), ..PolicyChange::default() });
     sim.place(&ask("r1"));
-    let mut book = usher_placement::reservation::HostBook::new();
-    book.observe(usher_placement::reservation::Occupancy::Counted(0), sim.now);
-    book.expect(&listed("r1", None, 1, 30), false, None, true, sim.now).unwrap();
+    let mut book = usher_placement::host::HostBook::new();
+    book.observe(usher_placement::host::Occupancy::Counted(0), sim.now);
+    book.expect(&listed("r1", None, 1, 30), false, Limits::default(), true, sim.now).unwrap();
     // 20 s later another coordinator, which has never heard of it, takes over.
     let began = sim.now;
     let mut sim = restarted(&Sim { now: began + Duration::from_secs(17), ..sim });

@@ -12,6 +12,9 @@ fn limited(hosts: &[(&str, u32)], max_users: u32) -> Sim {
     sim
 }
 
+// rule: error-max-users
+// rule: state-maxusers
+// rule: reserve-at-once
 #[test]
 fn case_087_everyone_full_is_refused_and_one_logout_is_a_place() {
     let mut sim = limited(&[("a", 10), ("b", 10)], 10);
@@ -22,6 +25,8 @@ fn case_087_everyone_full_is_refused_and_one_logout_is_a_place() {
     assert_eq!(sim.place(&ask("r3")).refusal().kind, RefusalKind::MaxUsers, "the place counts at once");
 }
 
+// rule: candidate-cost
+// rule: never-over-limit
 #[test]
 fn the_cost_of_a_login_counts_against_the_limit() {
     let mut sim = limited(&[("a", 5), ("b", 8)], 10);
@@ -30,6 +35,8 @@ fn the_cost_of_a_login_counts_against_the_limit() {
     assert_eq!(sim.place(&Request { cost: 2, ..ask("r3") }).host(), "b");
 }
 
+// rule: all-busy
+// rule: error-max-users
 #[test]
 fn busy_is_never_refused_and_full_is() {
     let mut sim = limited(&[("a", 10), ("b", 1)], 10);
@@ -39,6 +46,7 @@ fn busy_is_never_refused_and_full_is() {
     assert_eq!((placed.host(), placed.choice().flags.has(Flags::ALL_BUSY)), ("b", true));
 }
 
+// rule: state-maxusers
 #[test]
 fn users_that_are_not_known_count_as_full_where_there_is_a_limit() {
     let mut sim = limited(&[("a", 1)], 10);
@@ -50,6 +58,7 @@ fn users_that_are_not_known_count_as_full_where_there_is_a_limit() {
     assert_eq!(sim.place(&ask("r2")).host(), "a");
 }
 
+// rule: consent-share
 #[test]
 fn a_host_that_cannot_be_asked_gives_each_coordinator_its_share() {
     let mut sim = limited(&[("a", 4)], 10);
@@ -66,6 +75,7 @@ fn a_host_that_cannot_be_asked_gives_each_coordinator_its_share() {
     assert_eq!(sim.place(&ask("r4")).host(), "a", "with a stream the host is asked");
 }
 
+// rule: never-over-limit
 #[test]
 fn more_places_than_can_be_counted_are_refused_and_nothing_breaks() {
     let mut sim = Sim::of_users(&[("a", 1)]);
@@ -78,6 +88,7 @@ fn more_places_than_can_be_counted_are_refused_and_nothing_breaks() {
     assert_eq!(refused.refusal().kind, RefusalKind::MaxUsers);
 }
 
+// rule: wrong-values
 #[test]
 fn the_largest_numbers_that_a_host_can_report_break_nothing() {
     let mut sim = Sim::of_users(&[("a", 1), ("b", 1)]);

@@ -4,10 +4,15 @@
 
 mod affinity;
 mod attach;
+mod blind;
 mod choice;
+mod extremes;
 mod failover;
+mod generated;
 mod grace;
 mod limits;
+mod methods;
+mod order;
 mod pools;
 mod properties;
 mod reports;

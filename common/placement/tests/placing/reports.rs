@@ -13,6 +13,7 @@ fn cpu(sim: &mut Sim) -> (Option<f64>, Vec<&'static str>) {
     (reading.cpu_percent, reading.stale.clone())
 }
 
+// rule: wrong-values
 #[test]
 fn a_wrong_value_is_replaced_by_the_last_good_one_for_three_intervals() {
     let mut sim = Sim::of_users(&[("a", 1)]);
@@ -30,6 +31,7 @@ fn a_wrong_value_is_replaced_by_the_last_good_one_for_three_intervals() {
     assert_eq!(cpu(&mut sim), (Some(50.0), vec![]));
 }
 
+// rule: absent-values
 #[test]
 fn a_value_that_the_host_does_not_know_is_not_known() {
     let mut sim = Sim::of_users(&[("a", 1)]);
@@ -61,6 +63,7 @@ fn a_host_that_nobody_knows_is_not_heard() {
     assert!(sim.farm.snapshot(sim.now).pools.is_empty());
 }
 
+// rule: life-over-count
 #[test]
 fn a_user_is_seen_or_pending_at_every_instant() {
     let mut sim = Sim::of_users(&[("a", 0)]);

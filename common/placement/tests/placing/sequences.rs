@@ -1,9 +1,10 @@
 //! What must not move.
 
-use usher_types::{HostState, Load, PolicyChange};
+use usher_types::{BusyReasons, HostState, Load, PolicyChange};
 
 use crate::support::*;
 
+// rule: unchanged-moves-nothing
 #[test]
 fn unchanged_reports_change_no_state_and_make_no_effect() {
     let mut sim = Sim::of_users(&[("a", 3), ("b", 4), ("c", 5)]);
@@ -25,20 +26,21 @@ fn unchanged_reports_change_no_state_and_make_no_effect() {
     assert_eq!(sim.state("c"), HostState::MaxUsers);
 }
 
+// rule: state-exit-margin
 #[test]
 fn case_102_a_host_at_its_threshold_does_not_flap() {
     let mut sim = Sim::of_users(&[("a", 1)]);
     sim.apply(PolicyChange { threshold_percent: Some(30.0), ..PolicyChange::default() });
     sim.pass(1);
-    let (mut latched, mut changes) = (false, 0);
+    let (mut latched, mut changes) = (BusyReasons::NONE, 0);
     for round in 0..60 {
         // The agent computes the same index and keeps the latch.
         let index = if round % 2 == 0 { 31.0 } else { 29.0 };
         sim.available("a", index);
-        latched = sim.pool().hosts[0].is_held_busy(&sim.pool().policy, sim.now);
-        sim.report("a", Load { availability_latched: latched, ..users(1) });
+        latched = sim.pool().hosts[0].busy_reasons(&sim.pool().policy, sim.now);
+        sim.report("a", Load { latched: Some(latched), ..users(1) });
         changes += sim.pass(5).len();
     }
-    assert!(latched);
+    assert!(latched.has(BusyReasons::AVAILABILITY));
     assert_eq!(changes, 1, "it became busy once");
 }

@@ -7,11 +7,14 @@ use usher_placement::{
     farm::Effect,
 };
 use usher_types::{
-    DrainMode, Hello, HostOverrides, HostState, Load, Percent, PolicyChange, Readiness, UserLimit,
+    BusyReasons, DrainMode, Hello, HostOverrides, HostState, Load, Percent, PolicyChange, Readiness,
+    UserLimit,
 };
 
 use crate::support::*;
 
+// rule: state-unknown
+// rule: absent-values
 #[test]
 fn case_070_a_host_that_never_reported_is_not_an_idle_one() {
     let mut sim = Sim::new();
@@ -26,14 +29,17 @@ fn case_070_a_host_that_never_reported_is_not_an_idle_one() {
     assert_eq!(sim.place(&ask("r")).host(), "s2", "a genuine report of next to nothing is the best");
 }
 
+// rule: error-all-offline
+// rule: state-unknown
+// rule: blind-doors
 #[test]
 fn case_096_nobody_alive_is_refused_and_busy_is_a_last_resort_and_unknown_is_not() {
     let mut sim = Sim::of_users(&[("a", 1), ("b", 1)]);
     sim.pass(17);
     let placed = sim.place(&ask("r1"));
     assert_eq!(placed.refusal().kind, RefusalKind::AllOffline);
-    let offline = Excluded::State(HostState::Offline);
-    assert_eq!(placed.refusal().hosts, [(0, offline), (1, offline)]);
+    let shut = Excluded::DoorShut;
+    assert_eq!(placed.refusal().hosts, [(0, shut), (1, shut)]);
 
     sim.apply(PolicyChange { threshold_percent: Some(30.0), ..PolicyChange::default() });
     sim.report("b", users(1));
@@ -51,6 +57,8 @@ fn case_096_nobody_alive_is_refused_and_busy_is_a_last_resort_and_unknown_is_not
     assert_eq!(sim.place(&ask("r4")).host(), "b");
 }
 
+// rule: state-threshold
+// rule: index-formula compared unrounded
 #[test]
 fn case_099_busy_at_equality_off_at_0_always_at_100() {
     let mut sim = Sim::of_users(&[("a", 1)]);
@@ -67,17 +75,19 @@ fn case_099_busy_at_equality_off_at_0_always_at_100() {
     assert_eq!(state(100.0, 100.0), HostState::Busy);
 }
 
+// rule: state-exit-margin
 #[test]
 fn case_102_the_agents_latch_holds_inside_the_margin_only() {
     let mut sim = Sim::of_users(&[("a", 1)]);
     sim.apply(PolicyChange { threshold_percent: Some(30.0), ..PolicyChange::default() });
-    sim.report("a", Load { availability_latched: true, ..users(1) });
+    sim.report("a", Load { latched: Some(BusyReasons::AVAILABILITY), ..users(1) });
     for (index, state) in [(29.0, HostState::Busy), (34.0, HostState::Busy), (36.0, HostState::Available)] {
         sim.available("a", index);
         assert_eq!(sim.state("a"), state, "{index}");
     }
 }
 
+// rule: index-no-data
 #[test]
 fn a_latency_that_is_three_periods_old_says_nothing() {
     let mut sim = Sim::of_users(&[("a", 1)]);
@@ -90,6 +100,7 @@ fn a_latency_that_is_three_periods_old_says_nothing() {
     }
 }
 
+// rule: state-offline
 #[test]
 fn case_103_a_lost_report_is_not_a_lost_host() {
     let mut sim = Sim::new();
@@ -114,6 +125,7 @@ fn case_103_a_lost_report_is_not_a_lost_host() {
     assert_eq!(changes, [(1, HostState::Available), (62, HostState::Offline)]);
 }
 
+// rule: state-streams
 #[test]
 fn a_lost_stream_changes_no_state_before_its_time() {
     let mut sim = Sim::of_users(&[("a", 1)]);
@@ -162,6 +174,8 @@ fn case_132_an_instant_before_the_last_one_is_age_zero_and_no_panic() {
     assert_eq!(sim.state("a"), HostState::Available);
 }
 
+// rule: state-order
+// rule: state-not-ready
 /// Each rule of the table hides all below it.
 #[test]
 fn the_first_rule_that_holds_gives_the_state() {
@@ -182,6 +196,7 @@ fn the_first_rule_that_holds_gives_the_state() {
     assert_eq!(sim.state("a"), HostState::Offline);
 }
 
+// rule: settings-precedence
 #[test]
 fn a_hosts_own_settings_win_over_the_pools() {
     let mut sim = Sim::of_users(&[("a", 5)]);
@@ -199,6 +214,7 @@ fn a_hosts_own_settings_win_over_the_pools() {
     assert_eq!(sim.state("a"), HostState::Available);
 }
 
+// rule: index-range
 #[test]
 fn a_new_exponent_counts_at_once_and_not_from_the_next_report() {
     let mut sim = Sim::of_users(&[("a", 5)]);

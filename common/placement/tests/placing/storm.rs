@@ -8,7 +8,11 @@ use std::{
     },
 };
 
-use usher_placement::{decision::RefusalKind, farm::Snapshot, reservation::Ledger};
+use usher_placement::{
+    decision::{Asked, RefusalKind},
+    farm::Snapshot,
+    reservation::Ledger,
+};
 use usher_types::PolicyChange;
 
 use crate::support::*;
@@ -22,7 +26,8 @@ fn storm(sim: &mut Sim, threads: u64, count: u64) -> Vec<Result<String, RefusalK
         let one = |n: u64| {
             let seed = seeds.fetch_add(0x9e37_79b9, Ordering::Relaxed);
             let request = ask(&format!("t{thread}-{n}"));
-            let placed = place_in(&ledger, || snapshot.clone(), &request, &[], now, seed);
+            let asked = Asked { request: &request, unwilling: &[], doors: &[], now, seed };
+            let placed = place_in(&ledger, || snapshot.clone(), &asked);
             match &placed.decision {
                 usher_placement::decision::Decision::Refused(refusal) => Err(refusal.kind),
                 _ => Ok(placed.host().to_owned()),
@@ -42,6 +47,7 @@ fn by_host(answers: &[Result<String, RefusalKind>]) -> BTreeMap<&str, u32> {
     counts
 }
 
+// rule: reserve-at-once
 #[test]
 fn case_095_500_logins_from_4_gateways_spread_over_10_hosts() {
     let names: Vec<String> = (0..10).map(|n| format!("h{n}")).collect();
@@ -56,6 +62,7 @@ fn case_095_500_logins_from_4_gateways_spread_over_10_hosts() {
     }
 }
 
+// rule: load-pending
 #[test]
 fn case_108_nine_logins_on_three_equal_hosts() {
     let mut sim = Sim::of_users(&[("a", 10), ("b", 10), ("c", 10)]);
@@ -76,6 +83,7 @@ fn thirty_logins_at_once_are_ten_on_each_of_three_equal_hosts() {
     }
 }
 
+// rule: never-over-limit
 #[test]
 fn two_hundred_at_once_fill_two_hosts_to_their_limit_and_no_further() {
     let mut sim = Sim::of_users(&[("a", 0), ("b", 0)]);
@@ -92,15 +100,18 @@ fn with_a_race(sim: &mut Sim, meanwhile: impl Fn()) -> Placed {
     let snapshot = sim.farm.snapshot(sim.now);
     let loads = AtomicU64::new(0);
     let load = || {
-        // The first is to find the user's own places, the second comes before the cells are read.
-        if loads.fetch_add(1, Ordering::Relaxed) == 2 {
+        // The first comes before the cells are read, the second after it.
+        if loads.fetch_add(1, Ordering::Relaxed) == 1 {
             meanwhile();
         }
         snapshot.clone()
     };
-    place_in(&sim.ledger, load, &ask("late"), &[], sim.now, 1)
+    let request = ask("late");
+    let asked = Asked { request: &request, unwilling: &[], doors: &[], now: sim.now, seed: 1 };
+    place_in(&sim.ledger, load, &asked)
 }
 
+// rule: reserve-exact
 #[test]
 fn the_last_place_that_somebody_else_took_meanwhile_is_not_taken_again() {
     let mut sim = Sim::of_users(&[("a", 9)]);
@@ -111,6 +122,7 @@ fn the_last_place_that_somebody_else_took_meanwhile_is_not_taken_again() {
     assert_eq!(cell.load().pending_users(), 1);
 }
 
+// rule: reserve-exact
 #[test]
 fn a_report_that_came_meanwhile_makes_the_decision_anew() {
     let mut sim = Sim::of_users(&[("a", 1), ("b", 5)]);

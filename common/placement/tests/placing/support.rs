@@ -7,15 +7,17 @@ use std::{sync::Arc, time::Duration};
 
 use usher_placement::{
     decision::{
-        Decision, Excluded, Failover, FailoverCause, Inputs, Refusal, Request, explain, reserve_best,
+        Asked, Decision, Excluded, Failover, Inputs, Refusal, Request, Tier, UserTrace, explain, reserve_best,
     },
-    farm::{CellWord, DrainMark, Effect, Farm, PoolView, StateInput, state_of},
-    reservation::{Grant, GrantParts, HostBook, Ledger, Retry},
+    farm::{CellWord, DrainMark, Effect, Farm, PoolApply, PoolView, StateInput, state_of},
+    host::HostBook,
+    reservation::{Grant, GrantParts, Ledger, Retry},
 };
 use usher_types::{
-    BootId, BootTime, Drain, DrainMode, EndReason, Endpoint, FieldFault, GatewayId, Hello, HostId, HostName,
-    HostState, Latency, Load, Memory, OperationName, OperationWindow, PendingPlace, Percent, PolicyChange,
-    PoolName, Replica, RequestId, ResourceId, Session, SessionState, Token, UserLimit, WeightsChange,
+    BootId, BootTime, BusyReasons, Drain, DrainMode, EndReason, Endpoint, FailureCause, FieldFault,
+    GatewayId, Hello, HostId, HostMarks, HostName, HostState, Latency, Load, Memory, OperationName,
+    OperationWindow, PendingPlace, Percent, PolicyChange, PoolName, Replica, ReplicaMark, RequestId,
+    ResourceId, Session, SessionState, Token, UserLimit, WeightsChange,
 };
 
 /// The pool of every host and request that names no other.
@@ -58,6 +60,7 @@ pub(crate) fn hello(host: &str) -> Hello {
         report_interval: Duration::from_secs(5),
         latency_period: Duration::from_secs(15),
         is_virtual: false,
+        is_reporter: false,
     }
 }
 
@@ -69,6 +72,7 @@ pub(crate) fn load((cpu, memory, users, processes): (f64, u64, u32, u32)) -> Loa
         users: Some(users),
         processes: Some(processes),
         streams_held: 1,
+        latched: Some(BusyReasons::NONE),
         ..Load::default()
     }
 }
@@ -92,6 +96,7 @@ pub(crate) fn latency(expansion_factor: f64) -> Latency {
         baseline_us: Some(1000.0),
         baseline_age: None,
         baseline_samples: 100,
+        baseline_is_provisional: false,
     };
     Latency { window: Duration::from_secs(75), operations: vec![operation], ..Latency::default() }
 }
@@ -142,7 +147,7 @@ pub(crate) fn ask_for(request: &str, user: &str) -> Request {
     Request { user: Some(user.into()), ..ask(request) }
 }
 
-pub(crate) fn failover(request: &str, from: &str, tried: &[&str], cause: FailoverCause) -> Request {
+pub(crate) fn failover(request: &str, from: &str, tried: &[&str], cause: FailureCause) -> Request {
     let failover = Failover {
         from_host: from.into(),
         failed_request: None,
@@ -166,6 +171,8 @@ pub(crate) struct Placed {
     pub(crate) decision: Decision,
     pub(crate) pool: Arc<PoolView>,
     pub(crate) grant: Option<Arc<Grant>>,
+    /// The doors that were tried for it.
+    pub(crate) doors: Vec<(HostId, bool)>,
 }
 
 impl Placed {
@@ -173,8 +180,8 @@ impl Placed {
     pub(crate) fn host(&self) -> &str {
         let position = match &self.decision {
             Decision::Take(choice) => choice.position,
-            Decision::OwnSession { position, .. } | Decision::OwnPlace { position } => *position,
-            Decision::Refused(refusal) => panic!("refused: {refusal:?}"),
+            Decision::OwnSession { position, .. } | Decision::OwnPlace { position, .. } => *position,
+            other => panic!("no host: {other:?}"),
         };
         self.pool.hosts[position as usize].facts.name.as_str()
     }
@@ -201,12 +208,19 @@ pub(crate) struct Sim {
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) now: BootTime,
     pub(crate) seed: u64,
+    /// Hosts whose doors accept connections, whatever their agents do.
+    pub(crate) open_doors: Vec<HostId>,
 }
 
 impl Sim {
     pub(crate) fn new() -> Self {
+        Self::begun_at(at(0))
+    }
+
+    /// A coordinator that has just started.
+    pub(crate) fn begun_at(now: BootTime) -> Self {
         let ledger = Arc::new(Ledger::new());
-        Self { farm: Farm::new(ledger.clone(), at(0)), ledger, now: at(0), seed: 1 }
+        Self { farm: Farm::new(ledger.clone(), now), ledger, now, seed: 1, open_doors: Vec::new() }
     }
 
     /// A farm in which only users count, with these numbers of them.
@@ -248,7 +262,7 @@ impl Sim {
     }
 
     pub(crate) fn apply(&mut self, change: PolicyChange) {
-        let record = self.farm.prepare_pool(&desk(), None, &change, false).unwrap();
+        let record = self.farm.prepare_pool(&desk(), &PoolApply::of(change), false).unwrap();
         self.farm.commit_pool(record);
     }
 
@@ -256,6 +270,25 @@ impl Sim {
         let drain = Drain { mode, reason: String::new(), author: String::new(), no_reconnect };
         let mark: Option<DrainMark> = self.farm.drain_mark(&id(host), drain);
         self.farm.set_drain(&id(host), mark);
+    }
+
+    pub(crate) fn mark_replica(&mut self, host: &str, resource: &str, mark: Option<ReplicaMark>) {
+        let resource = ResourceId::new(resource).unwrap();
+        self.farm.mark_replica(&id(host), &resource, mark, self.now);
+    }
+
+    pub(crate) fn set_marks(&mut self, host: &str, marks: HostMarks) {
+        self.farm.set_marks(&id(host), marks).unwrap();
+    }
+
+    /// These hosts report what they reported last, for this long; the others are silent.
+    pub(crate) fn pass_with(&mut self, seconds: u64, alive: &[(&str, u32)]) {
+        for second in 0..seconds {
+            self.pass(1);
+            if second % 5 == 4 {
+                alive.iter().for_each(|(host, count)| _ = self.report(host, users(*count)));
+            }
+        }
     }
 
     /// Time passes; the coordinator ticks each second.
@@ -301,8 +334,18 @@ impl Sim {
     pub(crate) fn decide(&mut self, request: &Request, unwilling: &[(HostId, Excluded)]) -> Placed {
         let snapshot = self.farm.snapshot(self.now);
         self.seed += 1;
-        let (ledger, now, seed) = (self.ledger.clone(), self.now, self.seed);
-        place_in(&ledger, || snapshot.clone(), request, unwilling, now, seed)
+        let (now, seed) = (self.now, self.seed);
+        let mut doors: Vec<(HostId, bool)> = Vec::new();
+        loop {
+            let asked = Asked { request, unwilling, doors: &doors, now, seed };
+            let placed = place_in(&self.ledger, || snapshot.clone(), &asked);
+            let Decision::TryDoors(positions) = &placed.decision else { return Placed { doors, ..placed } };
+            for position in positions {
+                let host_id = placed.pool.hosts[*position as usize].facts.host_id.clone();
+                let accepts = self.open_doors.contains(&host_id);
+                doors.push((host_id, accepts));
+            }
+        }
     }
 
     /// As a coordinator answers: a retry repeats, a new request is decided.
@@ -312,8 +355,9 @@ impl Sim {
             Retry::Repeat(grant) | Retry::Arrived(grant) => {
                 let pool = self.pool();
                 let position = pool.members.position(&grant.host_id).unwrap();
-                let decision = Decision::OwnPlace { position: u32::try_from(position).unwrap() };
-                Placed { decision, pool, grant: Some(grant) }
+                let decision =
+                    Decision::OwnPlace { position: u32::try_from(position).unwrap(), redirect: None };
+                Placed { decision, pool, grant: Some(grant), doors: Vec::new() }
             }
             Retry::Reused => panic!("the id was used for another request"),
         }
@@ -324,14 +368,24 @@ impl Sim {
     }
 
     pub(crate) fn explain(&mut self, request: &Request) -> usher_placement::decision::Explanation {
+        self.explain_with(request, &[])
+    }
+
+    pub(crate) fn explain_with(
+        &mut self,
+        request: &Request,
+        doors: &[(HostId, bool)],
+    ) -> usher_placement::decision::Explanation {
         let pool = self.pool();
         let words = pool.words();
+        let user = UserTrace::find(&pool, &self.ledger, request.user.as_deref());
         explain(&Inputs {
             pool: &pool,
             words: &words,
             request,
-            own_places: &[],
+            user: &user,
             unwilling: &[],
+            doors,
             now: self.now,
             seed: self.seed,
         })
@@ -342,27 +396,18 @@ impl Sim {
 pub(crate) fn place_in(
     ledger: &Ledger,
     snapshot: impl Fn() -> Arc<usher_placement::farm::Snapshot>,
-    request: &Request,
-    unwilling: &[(HostId, Excluded)],
-    now: BootTime,
-    seed: u64,
+    asked: &Asked<'_>,
 ) -> Placed {
-    let own = |pool: &PoolView| {
-        let user = request.user.as_deref().and_then(|user| pool.policy.user_match.key(user));
-        user.map_or(Vec::new(), |user| ledger.of_user(&pool.name, &user))
-    };
-    let own_places: Vec<HostId> =
-        own(&snapshot().pools[&request.pool]).iter().map(|grant| grant.host_id.clone()).collect();
-    let reserved = reserve_best(snapshot, request, &own_places, unwilling, now, seed).unwrap();
+    let reserved = reserve_best(snapshot, ledger, asked).unwrap();
     let grant = match &reserved.decision {
-        Decision::Take(choice) if !request.dry_run => {
-            let grant = Arc::new(grant_of(request, &reserved.pool, choice, now));
+        Decision::Take(choice) if !asked.request.dry_run => {
+            let grant = Arc::new(grant_of(asked.request, &reserved.pool, choice, asked.now));
             ledger.insert(grant.clone());
             Some(grant)
         }
         _ => None,
     };
-    Placed { decision: reserved.decision, pool: reserved.pool, grant }
+    Placed { decision: reserved.decision, pool: reserved.pool, grant, doors: Vec::new() }
 }
 
 fn grant_of(
@@ -388,6 +433,7 @@ fn grant_of(
         since: now,
         ends_at: now + pool.policy.reservation_ttl,
         decision_id: None,
+        blind: choice.tier == Tier::Blind,
     };
     Grant::new(parts, false)
 }

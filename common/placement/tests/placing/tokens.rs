@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use usher_placement::{
+    decision::Asked,
     decision::{Decision, RefusalKind, Request},
     farm::{Effect, Farm},
-    reservation::{GrantState, HostBook, Ledger, Occupancy, Retry},
+    host::{HostBook, Limits, Occupancy},
+    reservation::{GrantState, Ledger, Retry},
 };
 use usher_types::{
     EndReason, EndedPlace, Goodbye, Hello, HostState, Load, PendingPlace, PolicyChange, SessionState,
@@ -33,6 +35,7 @@ fn lists(count: u32, pending: &[PendingPlace]) -> Load {
     Load { pending: pending.to_vec(), ..users(count) }
 }
 
+// rule: life-ttl
 #[test]
 fn case_109_a_login_that_never_comes_gives_its_place_back_when_the_host_says_so() {
     let mut sim = Sim::of_users(&[("a", 0)]);
@@ -45,7 +48,14 @@ fn case_109_a_login_that_never_comes_gives_its_place_back_when_the_host_says_so(
     book.observe(Occupancy::Counted(0), sim.now);
     for n in 0..5 {
         let grant = sim.place(&ask(&format!("r{n}"))).grant.unwrap();
-        book.expect(&grant.to_place(sim.now).unwrap(), true, Some(5), true, sim.now).unwrap();
+        book.expect(
+            &grant.to_place(sim.now).unwrap(),
+            true,
+            Limits { max_users: Some(5), ..Limits::default() },
+            true,
+            sim.now,
+        )
+        .unwrap();
     }
     let mut accepted_after = None;
     for second in 1..=62u64 {
@@ -63,6 +73,8 @@ fn case_109_a_login_that_never_comes_gives_its_place_back_when_the_host_says_so(
     assert_eq!((sim.word("a").pending_users(), sim.word("a").places()), (0, 0));
 }
 
+// rule: life-session
+// rule: life-over-count
 #[test]
 fn case_110_a_session_ends_the_place_of_its_user_and_users_come_in_the_same_step() {
     let mut sim = Sim::of_users(&[("a", 0)]);
@@ -70,7 +82,7 @@ fn case_110_a_session_ends_the_place_of_its_user_and_users_come_in_the_same_step
     book.observe(Occupancy::Listed(Vec::new()), sim.now);
     for request in [Request { cost: 8, ..ask_for("r1", "u1") }, ask_for("r2", "u2")] {
         let grant = sim.place(&request).grant.unwrap();
-        book.expect(&grant.to_place(sim.now).unwrap(), false, None, true, sim.now).unwrap();
+        book.expect(&grant.to_place(sim.now).unwrap(), false, Limits::default(), true, sim.now).unwrap();
     }
     assert_eq!(sim.word("a").pending_users(), 9);
     sim.pass(2);
@@ -82,6 +94,7 @@ fn case_110_a_session_ends_the_place_of_its_user_and_users_come_in_the_same_step
     assert_eq!(state(&sim, "r1"), GrantState::Live);
 }
 
+// rule: retry-repeats
 #[test]
 fn case_112_a_retry_is_answered_again_and_counts_once() {
     let mut sim = Sim::of_users(&[("a", 1), ("b", 9)]);
@@ -101,6 +114,7 @@ fn case_112_a_retry_is_answered_again_and_counts_once() {
     assert!(matches!(retry, Retry::Reused), "another request under the same id");
 }
 
+// rule: life-ttl
 #[test]
 fn a_report_that_was_on_the_way_ends_nothing() {
     let mut sim = Sim::of_users(&[("a", 1)]);
@@ -113,6 +127,7 @@ fn a_report_that_was_on_the_way_ends_nothing() {
     assert_eq!((sim.word("a").users(), sim.word("a").pending_users()), (Some(2), 0));
 }
 
+// rule: life-ttl
 #[test]
 fn the_time_to_live_ends_a_place_only_with_a_report_from_after_it() {
     let mut sim = Sim::of_users(&[("a", 1)]);
@@ -143,6 +158,7 @@ fn the_host_decides_how_many_users_a_place_is() {
     assert_eq!((sim.word("a").pending_users(), sim.word("a").places()), (0, 0));
 }
 
+// rule: life-listed
 #[test]
 fn places_of_other_coordinators_count_and_end_as_their_host_lists_them() {
     let mut sim = Sim::of_users(&[("a", 1), ("b", 2)]);
@@ -155,6 +171,7 @@ fn places_of_other_coordinators_count_and_end_as_their_host_lists_them() {
     assert_eq!((sim.word("a").pending_users(), sim.ledger.live()), (0, 0));
 }
 
+// rule: retry-attempt
 #[test]
 fn of_one_token_on_two_hosts_the_lower_attempt_is_cancelled() {
     // Ours on a under attempt 1; another coordinator gave b under a higher, an equal, or a lower one.
@@ -186,6 +203,7 @@ fn a_host_that_still_lists_what_has_ended_is_told_again() {
     }
 }
 
+// rule: life-session
 #[test]
 fn a_session_that_came_before_the_retry_was_heard_ends_the_place_all_the_same() {
     let mut sim = Sim::of_users(&[("a", 0)]);
@@ -208,6 +226,7 @@ fn the_end_of_an_earlier_attempt_does_not_end_the_new_place() {
     assert_eq!(sim.word("a").places(), 1);
 }
 
+// rule: retry-repeats
 #[test]
 fn a_coordinator_that_restarted_answers_retries_from_the_hosts_lists() {
     let mut sim = Sim::of_users(&[]);
@@ -228,6 +247,7 @@ fn a_coordinator_that_restarted_answers_retries_from_the_hosts_lists() {
     assert_eq!((sim.ledger.live(), sim.word("a").places()), (1, 1));
 }
 
+// rule: retry-remembered
 #[test]
 fn what_ended_is_remembered_for_a_minute() {
     let mut sim = Sim::of_users(&[("a", 0)]);
@@ -240,6 +260,7 @@ fn what_ended_is_remembered_for_a_minute() {
     assert!(matches!(retry(&sim), Retry::New { attempt: 1 }));
 }
 
+// rule: life-offline
 #[test]
 fn a_host_that_went_offline_owes_nothing_when_it_comes_back() {
     let mut sim = Sim::of_users(&[("a", 0)]);
@@ -261,7 +282,9 @@ fn a_place_that_was_decided_just_before_its_host_went_is_void_too() {
     let before = sim.farm.snapshot(sim.now);
     sim.farm.detach(&id("a"), 1, Some(Goodbye::HostShutdown), sim.now);
     sim.pass(1);
-    let late = place_in(&sim.ledger, || before.clone(), &ask("r1"), &[], at(0), 1);
+    let request = ask("r1");
+    let asked = Asked { request: &request, unwilling: &[], doors: &[], now: at(0), seed: 1 };
+    let late = place_in(&sim.ledger, || before.clone(), &asked);
     assert!(late.grant.as_ref().unwrap().counts());
     sim.pass(1);
     assert!(!late.grant.unwrap().counts());
@@ -277,7 +300,9 @@ fn places_of_a_host_that_was_replaced_are_void() {
     let before = sim.farm.snapshot(sim.now);
     sim.farm.detach(&id("old"), 1, None, sim.now);
     sim.pass(20);
-    let late = place_in(&sim.ledger, || before.clone(), &ask("r1"), &[], at(0), 1).grant.unwrap();
+    let request = ask("r1");
+    let asked = Asked { request: &request, unwilling: &[], doors: &[], now: at(0), seed: 1 };
+    let late = place_in(&sim.ledger, || before.clone(), &asked).grant.unwrap();
     sim.farm.attach(&Hello { host_id: id("new"), ..hello("app") }, Some("app"), false).unwrap();
     assert!(!late.counts());
 }

@@ -33,6 +33,7 @@ fn grant(request: &str, host: &str, user: Option<&str>, users: u32, asked: bool)
         since: at(0),
         ends_at: at(120),
         decision_id: None,
+        blind: false,
     };
     Arc::new(Grant::new(parts, asked))
 }
@@ -158,4 +159,45 @@ fn a_host_that_makes_up_places_fills_no_memory_and_loses_no_live_one() {
     assert_eq!(ledger.by_host.pin().get(&host).unwrap().pin().len(), ENDED_KEPT + 1);
     assert!(known("live") && known("other") && known(&format!("r{}", most - 1)));
     assert!(!known("r0"), "the oldest is forgotten first");
+}
+
+#[test]
+fn hosts_that_are_not_known_any_more_owe_nothing_and_fill_no_memory() {
+    let ledger = Ledger::new();
+    let (gone, stays) = (grant("r1", "a", None, 3, false), grant("r2", "b", None, 1, false));
+    ledger.insert(gone.clone());
+    ledger.insert(stays.clone());
+    let forget = |seconds: u64| {
+        ledger.forget_hosts(|host_id| *host_id == stays.host_id, at(seconds));
+        ledger.sweep(at(seconds));
+    };
+    forget(0);
+    assert_eq!(gone.state(), GrantState::Ended(EndReason::HostLost));
+    assert_eq!(gone.cell.load().places(), 0);
+    // Decided by a snapshot in which the host still was.
+    let late = grant("r3", "a", None, 1, false);
+    ledger.insert(late.clone());
+    forget(1);
+    assert!(!late.counts() && stays.counts());
+    forget(121);
+    forget(122);
+    assert_eq!(ledger.by_host.pin().len(), 1);
+    assert_eq!((ledger.grants.pin().len(), ledger.live()), (1, 1));
+}
+
+#[test]
+fn a_place_that_was_lost_with_its_host_is_remembered_until_its_time_has_passed() {
+    let ledger = Ledger::new();
+    for (request, reason) in [("lost", EndReason::HostLost), ("failed", EndReason::Failed)] {
+        let grant = grant(request, "a", None, 1, false);
+        grant.end(reason, at(1));
+        ledger.insert(grant);
+    }
+    let known = |request: &str| ledger.get(&token(request)).is_some();
+    for (seconds, lost, failed) in
+        [(61, true, true), (62, true, false), (120, true, false), (121, false, false)]
+    {
+        ledger.sweep(at(seconds));
+        assert_eq!((known("lost"), known("failed")), (lost, failed), "after {seconds} s");
+    }
 }

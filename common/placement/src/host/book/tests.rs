@@ -1,4 +1,4 @@
-use usher_types::{GatewayId, RequestId};
+use usher_types::{Endpoint, GatewayId, PoolName, RequestId, SessionState};
 
 use super::*;
 
@@ -35,22 +35,27 @@ fn listed(sessions: &[Session]) -> Occupancy {
     Occupancy::Listed(sessions.to_vec())
 }
 
+fn users(limit: u32) -> Limits {
+    Limits { max_users: Some(limit), max_pending: None }
+}
+
 fn told(book: &mut HostBook, place: &PendingPlace, now: BootTime) {
-    book.expect(place, false, None, true, now).unwrap();
+    book.expect(place, false, Limits::default(), true, now).unwrap();
 }
 
 fn live(book: &HostBook) -> Vec<String> {
     book.pending(at(0)).into_iter().map(|place| place.token.request_id.to_string()).collect()
 }
 
+// rule: never-over-limit
 #[test]
 fn users_places_and_the_new_one_stay_within_the_limit() {
     let mut book = HostBook::new();
     book.observe(Occupancy::Counted(48), at(0));
     for n in 0..2 {
-        book.expect(&place(&format!("R{n}"), None, 1), true, Some(50), true, at(0)).unwrap();
+        book.expect(&place(&format!("R{n}"), None, 1), true, users(50), true, at(0)).unwrap();
     }
-    let refused = book.expect(&place("R9", None, 1), true, Some(50), true, at(0));
+    let refused = book.expect(&place("R9", None, 1), true, users(50), true, at(0));
     assert_eq!(refused, Err(RefusalReason::MaxUsers));
     assert_eq!((book.users(), book.pending_users()), (Some(48), 2));
 }
@@ -58,8 +63,11 @@ fn users_places_and_the_new_one_stay_within_the_limit() {
 #[test]
 fn users_that_are_not_known_never_fit_a_limit() {
     let mut book = HostBook::new();
-    assert_eq!(book.expect(&place("R1", None, 1), true, Some(50), true, at(0)), Err(RefusalReason::MaxUsers));
-    assert_eq!(book.expect(&place("R1", None, 1), true, None, true, at(0)), Ok(()));
+    assert_eq!(
+        book.expect(&place("R1", None, 1), true, users(50), true, at(0)),
+        Err(RefusalReason::MaxUsers)
+    );
+    assert_eq!(book.expect(&place("R1", None, 1), true, Limits::default(), true, at(0)), Ok(()));
 }
 
 #[test]
@@ -71,6 +79,7 @@ fn case_112_the_same_place_again_counts_once_and_keeps_its_time() {
     assert_eq!(book.next_expiry(), Some(at(120)));
 }
 
+// rule: life-session
 #[test]
 fn case_110_a_session_ends_the_place_of_its_own_user() {
     let mut book = HostBook::new();
@@ -80,6 +89,7 @@ fn case_110_a_session_ends_the_place_of_its_own_user() {
     assert_eq!((live(&book), book.pending_users()), (vec!["r1".to_owned()], 8));
 }
 
+// rule: life-session
 #[test]
 fn one_new_session_ends_one_place_its_users_oldest_else_the_oldest_without_a_name() {
     let mut book = HostBook::new();
@@ -130,14 +140,14 @@ fn an_old_session_ends_nothing() {
 #[test]
 fn a_user_who_is_here_already_adds_nothing_unless_the_account_is_shared() {
     let mut book = HostBook::new();
-    book.set_users_rule(UserMatch::Folded, &["kiosk".to_owned()]);
+    book.set_users_rule(Naming::default(), &["kiosk".to_owned()]);
     let sessions = [session("1", "alice", 90), session("2", "kiosk", 90), session("3", "kiosk", 90)];
     book.observe(listed(&sessions), at(0));
     assert_eq!(book.users(), Some(3));
     told(&mut book, &place("r1", Some("ALICE"), 5), at(0));
     told(&mut book, &place("r2", Some("kiosk"), 1), at(0));
     assert_eq!(book.pending_users(), 1);
-    book.expect(&place("r3", Some("alice"), 1), true, Some(4), true, at(0)).unwrap();
+    book.expect(&place("r3", Some("alice"), 1), true, users(4), true, at(0)).unwrap();
 }
 
 #[test]
@@ -148,6 +158,8 @@ fn case_028_three_terminals_of_one_user_are_one_user() {
     assert_eq!((book.users(), book.sessions().unwrap().active), (Some(1), 3));
 }
 
+// rule: life-ttl
+// rule: life-outcome
 #[test]
 fn case_109_a_place_that_nobody_takes_ends_by_itself() {
     let mut book = HostBook::new();
@@ -165,13 +177,17 @@ fn a_place_that_ended_is_not_brought_back_by_an_old_message() {
     let mut book = HostBook::new();
     told(&mut book, &place("r1", Some("u1"), 1), at(0));
     book.end(&token("r1"), 1, EndReason::Cancelled, at(1));
-    assert_eq!(book.expect(&place("r1", Some("u1"), 1), false, None, true, at(2)), Err(RefusalReason::Ended));
+    assert_eq!(
+        book.expect(&place("r1", Some("u1"), 1), false, Limits::default(), true, at(2)),
+        Err(RefusalReason::Ended)
+    );
     let again = PendingPlace { attempt: 2, ..place("r1", Some("u1"), 1) };
     told(&mut book, &again, at(3));
     assert!(!book.end(&token("r1"), 1, EndReason::Cancelled, at(4)), "a late cancel of the first attempt");
     assert_eq!(live(&book), ["r1"]);
 }
 
+// rule: life-listed
 #[test]
 fn the_book_outlives_its_agent() {
     let mut book = HostBook::new();
@@ -194,6 +210,48 @@ fn a_full_book_refuses_rather_than_grows() {
     for n in 0..MAX_PLACES {
         told(&mut book, &place(&format!("r{n}"), None, 1), at(0));
     }
-    let refused = book.expect(&place("more", None, 1), false, None, true, at(0));
+    let refused = book.expect(&place("more", None, 1), false, Limits::default(), true, at(0));
     assert_eq!(refused, Err(RefusalReason::ListFull));
+}
+
+// rule: life-session
+// rule: life-listed
+#[test]
+fn a_session_that_ended_its_place_ends_no_other_one_after_a_restart() {
+    let mut book = HostBook::new();
+    book.observe(listed(&[]), at(0));
+    told(&mut book, &place("r1", Some("u1"), 1), at(1));
+    book.observe(listed(&[session("1", "u1", 0)]), at(3));
+    assert!(live(&book).is_empty());
+    told(&mut book, &place("r2", Some("u1"), 1), at(5));
+    let mut again = HostBook::restored(book.record());
+    again.observe(listed(&[session("1", "u1", 4)]), at(7));
+    assert_eq!(live(&again), ["r2"]);
+    again.observe(listed(&[session("1", "u1", 5), session("2", "u1", 0)]), at(8));
+    assert!(live(&again).is_empty());
+}
+
+#[test]
+fn a_session_that_waits_for_its_place_still_does_after_a_restart() {
+    let mut book = HostBook::new();
+    book.observe(listed(&[]), at(0));
+    book.observe(listed(&[session("1", "u1", 0)]), at(3));
+    let mut again = HostBook::restored(book.record());
+    again.observe(listed(&[session("1", "u1", 2)]), at(5));
+    told(&mut again, &place("r1", Some("u1"), 1), at(6));
+    assert!(live(&again).is_empty());
+}
+
+#[test]
+fn ends_are_handed_over_once_with_what_they_prove() {
+    let mut book = HostBook::new();
+    book.observe(listed(&[]), at(0));
+    told(&mut book, &place("r1", Some("u1"), 1), at(1));
+    told(&mut book, &place("r2", Some("u2"), 1), at(2));
+    book.observe(listed(&[session("7", "u1", 1)]), at(4));
+    book.expire(at(200));
+    let ends = book.take_finished();
+    assert_eq!(ends[0].session, Some(("7".to_owned(), at(3))));
+    assert_eq!((ends[1].reason, ends[1].came, ends[1].session.clone()), (EndReason::Expired, at(2), None));
+    assert!(book.take_finished().is_empty());
 }

@@ -1,0 +1,199 @@
+//! Which places does a host still owe?
+//!
+//! Hosts are where equal coordinators meet: each lists every live place that it knows, whoever gave it, and those that
+//! ended in the last minute. A list is held against the ledger: what it lists counts, what it no longer lists has ended,
+//! what it cannot know yet is left alone. Nothing here decides that a place has ended before its host says so or its
+//! time has passed; a place that ended here but is still listed is told to the host again.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use usher_types::{BootTime, EndReason, EndedPlace, HostId, Load, PendingPlace, Token, UserMatch};
+
+use super::{CellChange, Effect, HostEntry};
+use crate::reservation::{Grant, GrantParts, GrantState, Ledger};
+
+/// What a host's list of places amounts to.
+pub(super) struct Reconciled {
+    pub(super) change: CellChange,
+    pub(super) effects: Vec<Effect>,
+    /// Places that were not known here; part of the change already.
+    pub(super) taken_over: Vec<Arc<Grant>>,
+}
+
+/// Holds the host's list of places against the ledger: what it lists counts, what it no longer lists has ended, what it
+/// cannot know yet is left alone.
+pub(super) fn reconcile(
+    ledger: &Ledger,
+    host: &HostEntry,
+    rule: UserMatch,
+    load: &Load,
+    measured_at: BootTime,
+) -> Reconciled {
+    let mut change = CellChange::default();
+    let mut listed: HashMap<&Token, &PendingPlace> =
+        load.pending.iter().map(|place| (&place.token, place)).collect();
+    let ended: HashMap<&Token, &EndedPlace> = load.ended.iter().map(|place| (&place.token, place)).collect();
+    for grant in ledger.on_host(&host.view.facts.host_id) {
+        if let Some(place) = listed.remove(&grant.token) {
+            confirm(&grant, place, &mut change);
+            continue;
+        }
+        let said = ended.get(&grant.token).filter(|ended| grant.is_ended_by(ended.attempt));
+        let reason = match said {
+            Some(ended) => ended.reason,
+            // The host held it, and holds it no more; the Load that said why was lost.
+            None if grant.is_listed() => EndReason::Expired,
+            None if measured_at > grant.ends_at => EndReason::Expired,
+            // Its message may still be on the way.
+            None => continue,
+        };
+        if let Some(users) = grant.take(reason, measured_at) {
+            change.pending_users -= i64::from(users);
+            change.places -= 1;
+        }
+    }
+    let seen = Seen { ledger, host, rule, now: measured_at };
+    let (mut effects, mut taken_over) = (Vec::new(), Vec::new());
+    // In the host's order: what follows must be the same for the same report.
+    for place in load.pending.iter().filter(|place| listed.remove(&place.token).is_some()) {
+        match seen.unknown_here(place, &mut change) {
+            Unknown::Counts(effect) => {
+                effects.extend(effect);
+                taken_over.push(seen.take_over(place, &mut change));
+            }
+            Unknown::Ends(effect) => effects.push(effect),
+            Unknown::IsKnown => {}
+        }
+    }
+    for place in load.ended.iter().filter(|place| ledger.get(&place.token).is_none()) {
+        remember_ended(ledger, host, place, measured_at);
+    }
+    Reconciled { change, effects, taken_over }
+}
+
+/// The host lists a place that is counted here.
+fn confirm(grant: &Grant, place: &PendingPlace, change: &mut CellChange) {
+    grant.set_listed();
+    grant.raise_attempt(place.attempt);
+    if place.connected {
+        grant.set_connected();
+    }
+    if place.admitted {
+        grant.set_admitted();
+    }
+    // More users enter the cell before the place says so: whoever ends it meanwhile takes out no more than is in there.
+    let more = place.counted_users.saturating_sub(grant.counted_users());
+    if more > 0 {
+        grant.cell.add_pending_users(more);
+    }
+    change.pending_users += grant.recount(place.counted_users) - i64::from(more);
+}
+
+/// What a host's list is held against.
+struct Seen<'a> {
+    ledger: &'a Ledger,
+    host: &'a HostEntry,
+    rule: UserMatch,
+    now: BootTime,
+}
+
+/// What to do with a place that a host lists and that was not among those counted on it.
+enum Unknown {
+    /// Another coordinator's, or one from before a restart: it counts. The effect ends its twin on another host.
+    Counts(Option<Effect>),
+    /// It does not: the host is told so.
+    Ends(Effect),
+    /// It came to be counted just now.
+    IsKnown,
+}
+
+impl Seen<'_> {
+    fn unknown_here(&self, place: &PendingPlace, change: &mut CellChange) -> Unknown {
+        let host_id = &self.host.view.facts.host_id;
+        let end = |host_id: &HostId, attempt: u32, reason: EndReason| Effect::EndPlace {
+            host_id: host_id.clone(),
+            token: place.token.clone(),
+            attempt,
+            reason,
+        };
+        let Some(known) = self.ledger.get(&place.token) else { return Unknown::Counts(None) };
+        let here = known.host_id == *host_id;
+        match known.state() {
+            GrantState::Live | GrantState::Asked if here => {
+                confirm(&known, place, change);
+                Unknown::IsKnown
+            }
+            GrantState::Live | GrantState::Asked => {
+                // One token on two hosts: the higher attempt stays, on a tie the one with more time left.
+                let theirs = (place.attempt, place.left);
+                let ours = (known.attempt(), known.ends_at.since(self.now));
+                if theirs <= ours {
+                    return Unknown::Ends(end(host_id, place.attempt, EndReason::Superseded));
+                }
+                let attempt = known.attempt();
+                known.end(EndReason::Superseded, self.now);
+                Unknown::Counts(Some(end(&known.host_id, attempt, EndReason::Superseded)))
+            }
+            // It has ended here, and the message that says so is on its way to the host, or was lost.
+            GrantState::Ended(reason) if here && known.attempt() >= place.attempt => {
+                Unknown::Ends(end(host_id, known.attempt(), reason))
+            }
+            GrantState::Ended(_) => Unknown::Counts(None),
+        }
+    }
+
+    /// The caller puts it into the ledger once the change is in the cell.
+    fn take_over(&self, place: &PendingPlace, change: &mut CellChange) -> Arc<Grant> {
+        change.pending_users += i64::from(place.counted_users);
+        change.places += 1;
+        let grant = Grant::new(parts(self.host, self.rule, place, self.now), false);
+        grant.set_listed();
+        if place.connected {
+            grant.set_connected();
+        }
+        if place.admitted {
+            grant.set_admitted();
+        }
+        Arc::new(grant)
+    }
+}
+
+fn parts(host: &HostEntry, rule: UserMatch, place: &PendingPlace, now: BootTime) -> GrantParts {
+    GrantParts {
+        token: place.token.clone(),
+        made_under: place.attempt,
+        content_hash: place.content_hash,
+        pool: place.pool.clone(),
+        host_id: host.view.facts.host_id.clone(),
+        cell: host.cell.clone(),
+        endpoints: host.view.facts.endpoints.clone(),
+        user: place.user.clone(),
+        user_key: place.user.as_deref().and_then(|user| rule.key(user)),
+        cost: place.cost,
+        counted_at_first: place.counted_users,
+        since: now,
+        ends_at: now + place.left,
+        decision_id: None,
+        blind: false,
+    }
+}
+
+fn remember_ended(ledger: &Ledger, host: &HostEntry, ended: &EndedPlace, now: BootTime) {
+    let place = PendingPlace {
+        token: ended.token.clone(),
+        attempt: ended.attempt,
+        content_hash: ended.content_hash,
+        pool: ended.pool.clone(),
+        endpoint: ended.endpoint.clone(),
+        user: None,
+        cost: 1,
+        counted_users: 0,
+        left: Duration::ZERO,
+        connected: false,
+        admitted: false,
+    };
+    let grant = Grant::new(parts(host, UserMatch::default(), &place, now), false);
+    // Counted nowhere: it is only remembered.
+    let _ = grant.take(ended.reason, now.before(ended.ended_ago));
+    ledger.insert(Arc::new(grant));
+}

@@ -1,0 +1,123 @@
+//! The same question again, under the same id.
+
+use std::time::Duration;
+
+use usher_placement::decision::{Consent, Denied, PlacementReason, RefusalKind, Request, Step};
+use usher_types::{EndReason, Goodbye, PolicyChange};
+
+use crate::support::{World, host_id, host_of, limited, of_user, request, words};
+
+fn plain() -> PolicyChange {
+    PolicyChange::default()
+}
+
+// rule: retry-repeats
+#[test]
+fn a_retry_gets_the_same_place_and_its_host_learns_the_attempt() {
+    let mut world = World::new(&plain(), &[("a", 1), ("b", 1)]);
+    let first = world.placed(request("r1"));
+    let (answer, told) = world.place(Request { attempt: 3, ..request("r1") });
+    let again = answer.result.unwrap();
+    assert!(again.is_repeat && answer.record.is_none());
+    assert_eq!(host_of(&again), host_of(&first));
+    assert_eq!(again.grant.as_ref().unwrap().token, first.grant.as_ref().unwrap().token);
+    assert_eq!(again.decision_id, first.decision_id, "it explains the first");
+    assert_eq!(again.grant.unwrap().attempt(), 3);
+    assert_eq!(words(&told), [format!("{} expect r1", host_of(&first))]);
+    assert_eq!(world.ledger.live(), 1);
+}
+
+// rule: retry-reused
+#[test]
+fn another_question_under_the_same_id_is_refused_and_ends_nothing() {
+    let mut world = World::new(&plain(), &[("a", 1)]);
+    world.placed(request("r1"));
+    let (answer, told) = world.place(Request { cost: 2, ..request("r1") });
+    assert_eq!(answer.result.unwrap_err(), Denied::Reused);
+    assert!(told.is_empty());
+    assert_eq!(world.ledger.live(), 1);
+}
+
+// rule: retry-ended
+#[test]
+fn a_retry_whose_session_came_names_its_host_without_a_place() {
+    let mut world = World::new(&plain(), &[("a", 1), ("b", 1)]);
+    let first = host_of(&world.placed(of_user("r1", "alice")));
+    world.grant("r1").end(EndReason::Session, world.now);
+    let (answer, told) = world.place(of_user("r1", "alice"));
+    let again = answer.result.unwrap();
+    assert_eq!((host_of(&again), again.reason), (first, PlacementReason::OwnSession));
+    assert!(again.grant.is_none() && told.is_empty());
+}
+
+// rule: retry-ended
+#[test]
+fn a_retry_of_a_place_that_ended_otherwise_is_decided_anew_under_a_higher_attempt() {
+    for reason in [EndReason::Cancelled, EndReason::Failed, EndReason::Expired, EndReason::HostLost] {
+        let mut world = World::new(&plain(), &[("a", 1)]);
+        world.placed(request("r1"));
+        world.grant("r1").end(reason, world.now);
+        let again = world.placed(request("r1"));
+        assert!(!again.is_repeat);
+        assert_eq!(again.grant.unwrap().attempt(), 2);
+    }
+}
+
+// rule: retry-ended
+#[test]
+fn a_retry_whose_host_has_gone_is_decided_anew() {
+    let mut world = World::new(&plain(), &[("a", 1), ("b", 9)]);
+    assert_eq!(host_of(&world.placed(request("r1"))), "a");
+    world.farm.detach(&host_id("a"), 1, Some(Goodbye::HostShutdown), world.now);
+    world.publish();
+    assert_eq!(host_of(&world.placed(request("r1"))), "b");
+    assert_eq!(world.ledger.live(), 1);
+}
+
+#[test]
+fn a_retry_waits_while_its_host_is_being_asked() {
+    let mut world = World::new(&limited(10), &[("a", 1)]);
+    let mut first = world.call(request("r1"), None);
+    first.asked(&world);
+    let mut retry = world.call(Request { attempt: 2, ..request("r1") }, None);
+    assert!(matches!(retry.step(&world), Step::Wait(_)));
+    first.call.consent(Consent::Admitted);
+    assert!(first.done(&world).result.is_ok());
+    world.advance(Duration::from_millis(5));
+    assert!(retry.done(&world).result.unwrap().is_repeat);
+    assert_eq!(world.ledger.live(), 1);
+}
+
+#[test]
+fn a_frozen_coordinator_repeats_what_it_said_and_decides_nothing() {
+    let mut world = World::new(&plain(), &[("a", 1)]);
+    world.placed(request("r1"));
+    world.is_frozen = true;
+    assert!(world.placed(request("r1")).is_repeat);
+    let Err(Denied::Refused(refusal)) = world.place(request("r2")).0.result else { panic!("decided") };
+    assert_eq!(refusal.kind, RefusalKind::Stale);
+    let elsewhere = Request { pool: usher_types::PoolName::new("web").unwrap(), ..request("r3") };
+    assert_eq!(world.place(elsewhere).0.result.unwrap_err(), Denied::UnknownPool);
+}
+
+// rule: explain-same
+// rule: explain-reduced
+#[test]
+fn a_record_explains_the_decision_without_the_login_name() {
+    let mut world = World::new(&plain(), &[("a", 1), ("b", 5)]);
+    world.session("b", "alice");
+    let (answer, _) = world.place(of_user("r1", "alice"));
+    let record = answer.record.unwrap();
+    assert_eq!(record.request.user, None);
+    assert!(!format!("{:?}", (&record.request, &record.user)).contains("alice"));
+    let explained = record.explain();
+    assert_eq!(explained.explanation.decision.position(), Some(answer.result.unwrap().position));
+    assert_eq!(explained.hosts.len(), explained.explanation.hosts.len());
+
+    let (answer, _) = world.place(request("r2"));
+    let (record, placed) = (answer.record.unwrap(), answer.result.unwrap());
+    let explained = record.reduce();
+    assert!(explained.explanation.is_reduced);
+    assert_eq!(explained.hosts[0].0.as_str(), host_of(&placed), "the chosen one first");
+    assert_eq!(explained.explanation.hosts[0].score, placed.score);
+}

@@ -1,0 +1,155 @@
+//! Marks of admins: of hosts, and of what they serve.
+
+use usher_placement::farm::{Effect, Restored};
+use usher_types::{DrainMode, Hello, HostMarks, ReplicaMark, UserLimit};
+
+use crate::support::*;
+
+const OUT: ReplicaMark = ReplicaMark::OutOfService;
+const DELETE: ReplicaMark = ReplicaMark::PendingDelete;
+const DAY: u64 = 24 * 3600;
+
+fn mark(sim: &mut Sim, host: &str, name: &str, mark: Option<ReplicaMark>) -> Option<ReplicaMark> {
+    sim.farm.mark_replica(&id(host), &resource(name), mark, sim.now)
+}
+
+fn shown(sim: &mut Sim, host: &str, name: &str) -> Option<ReplicaMark> {
+    let position = sim.position(host);
+    sim.pool().replica_mark(position, &resource(name))
+}
+
+// rule: directory-marks a mark survives a re-sent inventory, and 24 h without the replica
+#[test]
+fn case_084_a_mark_survives_an_inventory_that_is_sent_again() {
+    let mut sim = Sim::of(&["a", "b"]);
+    sim.serves("a", &["crm.db", "mail.db"]);
+    sim.serves("b", &["crm.db"]);
+    assert_eq!(mark(&mut sim, "a", "crm.db", Some(OUT)), None);
+    for _ in 0..3 {
+        sim.serves("a", &["crm.db", "mail.db"]);
+        assert_eq!(shown(&mut sim, "a", "crm.db"), Some(OUT));
+        assert_eq!((shown(&mut sim, "a", "mail.db"), shown(&mut sim, "b", "crm.db")), (None, None));
+        assert_eq!(sim.pool().replicas[&resource("crm.db")], [0, 1], "it exists, it is out of service");
+    }
+    assert_eq!(mark(&mut sim, "a", "crm.db", Some(DELETE)), Some(OUT));
+    assert_eq!(mark(&mut sim, "a", "crm.db", None), Some(DELETE));
+    assert_eq!(shown(&mut sim, "a", "crm.db"), None);
+    assert_eq!(sim.farm.replica_marks(sim.now).count(), 0);
+}
+
+#[test]
+fn case_084_the_mark_of_a_replica_that_is_gone_is_kept_for_a_day() {
+    let mut sim = Sim::of(&["a"]);
+    sim.serves("a", &["crm.db"]);
+    mark(&mut sim, "a", "crm.db", Some(OUT));
+    sim.serves("a", &[]);
+    let expired = |effects: &[Effect]| effects.iter().any(|e| matches!(e, Effect::MarkExpired { .. }));
+    // An hour before the day is over it comes back.
+    sim.now = sim.now + secs(DAY - 3600);
+    assert!(!expired(&sim.farm.tick(sim.now)));
+    sim.serves("a", &["crm.db"]);
+    assert_eq!(shown(&mut sim, "a", "crm.db"), Some(OUT));
+    sim.serves("a", &[]);
+    sim.now = sim.now + secs(DAY - 1);
+    assert!(!expired(&sim.farm.tick(sim.now)));
+    sim.serves("a", &[]);
+    let gone = Effect::MarkExpired { host_id: id("a"), resource_id: resource("crm.db") };
+    assert!(sim.pass(1).contains(&gone));
+    assert!(!expired(&sim.pass(1)));
+    sim.serves("a", &["crm.db"]);
+    assert_eq!(shown(&mut sim, "a", "crm.db"), None);
+}
+
+#[test]
+fn a_host_that_is_silent_for_a_day_loses_no_mark_of_what_it_listed_last() {
+    let mut sim = Sim::of(&["a"]);
+    sim.serves("a", &["crm.db"]);
+    mark(&mut sim, "a", "crm.db", Some(OUT));
+    sim.now = sim.now + secs(3 * DAY);
+    sim.farm.tick(sim.now);
+    assert_eq!(shown(&mut sim, "a", "crm.db"), Some(OUT));
+}
+
+#[test]
+fn replica_marks_are_restored_with_the_time_for_which_they_were_unlisted() {
+    let mut sim = Sim::of(&["a"]);
+    sim.serves("a", &["crm.db"]);
+    mark(&mut sim, "a", "crm.db", Some(OUT));
+    mark(&mut sim, "a", "gone.db", Some(DELETE));
+    sim.pass(100);
+    let stored: Vec<_> = sim.farm.replica_marks(sim.now).collect();
+    let stored: Vec<_> = stored.iter().map(|m| (m.resource_id.as_str(), m.mark, m.unlisted_for)).collect();
+    assert_eq!(stored, [("crm.db", OUT, None), ("gone.db", DELETE, Some(secs(100)))]);
+    let mut again = sim.restarted();
+    again.now = again.now + secs(DAY - 100);
+    let effects = again.farm.tick(again.now);
+    assert!(effects.contains(&Effect::MarkExpired { host_id: id("a"), resource_id: resource("gone.db") }));
+    assert_eq!(
+        shown(&mut again, "a", "crm.db"),
+        Some(OUT),
+        "its host has not been heard: it may list it still"
+    );
+}
+
+// rule: directory-marks marks of a host that nothing else is known of wait for it
+#[test]
+fn stored_marks_of_a_host_that_nothing_else_is_known_of_wait_for_it() {
+    let mut known = Sim::of(&["a"]);
+    known.drain("a", drain(DrainMode::Persistent, "disk"));
+    let drain_mark = known.farm.settings_of(&id("a")).unwrap().drain.unwrap().clone();
+    let marks = HostMarks { max_users: Some(UserLimit::Users(3)), ..HostMarks::default() };
+    let stored = Restored {
+        drains: vec![(id("a"), drain_mark)],
+        marks: vec![(id("a"), marks), (id("b"), marks)],
+        ..Restored::default()
+    };
+    let mut sim = Sim::new();
+    sim.farm.restore(stored, sim.now);
+    assert_eq!(sim.farm.marks_of(&id("a")), None);
+    assert_eq!(sim.farm.set_marks(&id("b"), HostMarks::default()), Some(marks), "taken back before it came");
+    assert_eq!(sim.farm.set_marks(&id("c"), marks), None, "nobody knows it");
+    for host in ["a", "b", "c"] {
+        sim.attach(host);
+    }
+    assert_eq!(sim.farm.marks_of(&id("a")), Some(marks));
+    assert!(sim.farm.settings_of(&id("a")).unwrap().drain.is_some());
+    for host in ["b", "c"] {
+        assert_eq!(sim.farm.marks_of(&id(host)), Some(HostMarks::default()));
+    }
+}
+
+// rule: directory-certificate an OFFLINE host is replaced and its marks move over
+#[test]
+fn all_marks_move_over_to_the_host_that_takes_the_place_of_a_dead_one() {
+    let mut sim = Sim::new();
+    let host = |name: &str| Hello { host_id: id(name), ..hello("app") };
+    sim.farm.attach(&host("old"), Some("app"), false).unwrap();
+    sim.report("old", users(1));
+    sim.serves("old", &["crm.db"]);
+    sim.drain("old", drain(DrainMode::Persistent, "disk"));
+    let marks = HostMarks { capacity: Some(2.0), ..HostMarks::default() };
+    sim.farm.set_marks(&id("old"), marks);
+    mark(&mut sim, "old", "crm.db", Some(OUT));
+    sim.lose("old");
+    sim.pass(20);
+    let attached = sim.farm.attach(&host("new"), Some("app"), false).unwrap();
+    assert_eq!(attached.retired, Some(id("old")));
+    let told = sim.farm.settings_of(&id("new")).unwrap();
+    assert_eq!((*told.marks, told.drain.map(|mark| mark.drain.reason.as_str())), (marks, Some("disk")));
+    assert_eq!(sim.farm.replica_marks_of(&id("new"), sim.now).count(), 1);
+    assert_eq!(sim.farm.replica_marks_of(&id("old"), sim.now).count(), 0);
+    sim.serves("new", &["crm.db"]);
+    assert_eq!(shown(&mut sim, "new", "crm.db"), Some(OUT));
+}
+
+#[test]
+fn marks_follow_their_host_to_another_pool() {
+    let mut sim = Sim::of(&["a"]);
+    sim.serves("a", &["crm.db"]);
+    mark(&mut sim, "a", "crm.db", Some(OUT));
+    let web = usher_types::PoolName::new("web").unwrap();
+    let moved = Hello { pool: web.clone(), stream_epoch: 2, ..hello("a") };
+    sim.farm.attach(&moved, None, false).unwrap();
+    let pool = sim.farm.snapshot(sim.now).pools[&web].clone();
+    assert_eq!(pool.replica_mark(0, &resource("crm.db")), Some(OUT));
+}
