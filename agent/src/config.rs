@@ -28,8 +28,10 @@ pub const DEFAULT_PATH: &str = "/etc/usher/agent.toml";
 const REPORT_INTERVAL: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3600));
 /// Periods of the latency window.
 const LATENCY_PERIOD: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(300));
-/// Most labels and endpoints; each travels with every stream's first message.
+/// Most labels, endpoints and mounts; each travels with every stream's first message.
 const MAX_ENTRIES: usize = 64;
+/// Longest path of a mount: as long as a coordinator takes.
+const MAX_PATH_BYTES: usize = 1024;
 /// Most coordinators: each costs a stream.
 const MAX_COORDINATORS: usize = 16;
 
@@ -58,6 +60,9 @@ pub struct AgentConfig {
     pub runtime_dir: PathBuf,
     /// Root of the file system that is measured; another one when the agent runs in a container.
     pub root: PathBuf,
+    /// Mounts whose fullness is reported, at most 64: absolute paths. A full one makes the host BUSY, from the pool's
+    /// `mount_critical` on.
+    pub mounts: Vec<PathBuf>,
     /// The latency window.
     pub latency: LatencyConfig,
     /// Where programs send their timings.
@@ -68,6 +73,10 @@ pub struct AgentConfig {
     pub inventory: InventoryConfig,
     /// What wins over the pool's settings on this host.
     pub overrides: OverridesConfig,
+    /// The key that login names are hashed with where the pool's `user_names` is `hashed`: a file of at least 16 bytes,
+    /// the same on every host and gateway of the pool, readable by its owner only. Absent: such a pool gets no names
+    /// from this host, and its users do not come back to their sessions.
+    pub user_names_key_file: Option<PathBuf>,
     /// Our certificate. Without it only coordinators on this machine can be reached.
     pub tls: TlsSettings,
     /// Log lines.
@@ -87,11 +96,13 @@ impl Default for AgentConfig {
             state_dir: "/var/lib/usher/agent".into(),
             runtime_dir: "/run/usher".into(),
             root: "/".into(),
+            mounts: Vec::new(),
             latency: LatencyConfig::default(),
             statsd: StatsdConfig::default(),
             sessions: SessionConfig::default(),
             inventory: InventoryConfig::default(),
             overrides: OverridesConfig::default(),
+            user_names_key_file: None,
             tls: TlsSettings::default(),
             log: LogConfig::default(),
         }
@@ -226,6 +237,7 @@ impl Validate for AgentConfig {
         self.validate_coordinators(faults);
         self.validate_names(faults);
         self.validate_endpoints(faults);
+        self.validate_mounts(faults);
         duration(faults, "report_interval", self.report_interval, REPORT_INTERVAL);
         duration(faults, "latency.period", self.latency.period, LATENCY_PERIOD);
         faults.range("latency.periods", &self.latency.periods, 1..=20);
@@ -288,6 +300,20 @@ impl AgentConfig {
             }
             if let Err(message) = check_address(&endpoint.address) {
                 faults.refuse(&key("address"), message);
+            }
+        }
+    }
+
+    fn validate_mounts(&self, faults: &mut Faults) {
+        if self.mounts.len() > MAX_ENTRIES {
+            faults.refuse("mounts", format!("has more than {MAX_ENTRIES} entries"));
+        }
+        for (index, mount) in self.mounts.iter().enumerate() {
+            let key = format!("mounts[{index}]");
+            if !mount.is_absolute() || mount.as_os_str().len() > MAX_PATH_BYTES {
+                faults.reject(&key, mount.display(), "an absolute path of at most 1024 bytes");
+            } else if self.mounts[..index].contains(mount) {
+                faults.refuse(&key, format!("names {} a second time", mount.display()));
             }
         }
     }

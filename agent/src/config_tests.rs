@@ -37,6 +37,8 @@ fn everything_can_be_set() {
         report_interval = "100ms"
         state_dir = "/s"
         runtime_dir = "/r"
+        user_names_key_file = "/etc/usher/names.key"
+        mounts = ["/", "/home"]
         root = "/host"
         endpoints = [
             { kind = "ssh", address = "192.0.2.1", port = 22 },
@@ -66,6 +68,7 @@ fn everything_can_be_set() {
     )
     .unwrap();
     assert_eq!((config.statsd_socket(), config.statsd.udp()), (None, Ok(None)));
+    assert_eq!(config.user_names_key_file, Some("/etc/usher/names.key".into()));
     assert_eq!(config.host_overrides().max_users, Some(UserLimit::Users(50)));
     assert_eq!(config.host_overrides().threshold, Percent::new(30.0).ok());
 }
@@ -136,4 +139,12 @@ fn a_limit_is_written_as_a_number_or_a_word() {
         ..Default::default()
     });
     assert!(shown.unwrap().contains("max_users = \"unlimited\""));
+}
+
+#[test]
+fn mounts_are_absolute_and_named_once() {
+    refused(
+        r#"mounts = ["/", "home", "/"]"#,
+        &["mounts[1] = home", "absolute path", "mounts[2]", "a second time"],
+    );
 }

@@ -4,7 +4,7 @@
 //! * [`sample`], [`latency`] and [`inventory`] read this machine; each source can fail alone.
 //! * [`host`] is what is known of one host and decides what it may promise; [`admission`] keeps its promises over a
 //!   restart.
-//! * [`report`] carries it to the coordinators.
+//! * [`report`] carries it to the coordinators, and [`user_names`] hides login names on the way where a pool wants that.
 //! * [`virtual_hosts`] are models in the place of machines, over the same streams.
 //! * [`process`] puts it together; [`cli`] is what an operator types.
 
@@ -17,4 +17,5 @@ pub mod latency;
 pub mod process;
 pub mod report;
 pub mod sample;
+pub mod user_names;
 pub mod virtual_hosts;

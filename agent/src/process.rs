@@ -14,6 +14,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use usher_placement::host::{NameHasher, NameSettings};
 use usher_runtime::clock::{Clock, SystemClock, boot_id};
 use usher_runtime::shutdown::Shutdown;
 use usher_types::{BootId, Goodbye, IdError};
@@ -22,6 +23,7 @@ use crate::config::AgentConfig;
 use crate::host::files::FolderLock;
 use crate::host::{HostHandle, OpenError};
 use crate::report::{Leaving, Reporter};
+use crate::user_names::{UserNameKey, UserNameKeyError};
 use crate::virtual_hosts::VirtualOptions;
 
 mod going_down;
@@ -50,6 +52,9 @@ pub enum AgentError {
     /// A folder that must be ours alone is not.
     #[error("cannot start")]
     Folder(#[source] std::io::Error),
+    /// The key that login names are hashed with is none.
+    #[error(transparent)]
+    UserNameKey(#[from] UserNameKeyError),
     /// A host cannot start.
     #[error("cannot open host {name}")]
     Open {
@@ -101,10 +106,11 @@ pub async fn run(
         None => Some(lock_folders(config).map_err(AgentError::Folder)?),
         Some(_) => None,
     };
+    let names = name_settings(config)?;
     let mut tasks = Tasks::default();
     let hosts = match modelled {
-        None => vec![machine::start(config, &boot, &clock, &mut tasks).await?],
-        Some(options) => modelled::start(config, options, &boot, &clock, &mut tasks)?,
+        None => vec![machine::start(config, &boot, &clock, names, &mut tasks).await?],
+        Some(options) => modelled::start(config, options, &boot, &clock, &names, &mut tasks)?,
     };
     let (leave, leaving) = watch::channel(None);
     let mut streams = start_streams(config, &hosts, &clock, &leaving);
@@ -135,6 +141,13 @@ pub async fn run(
         None => Ok(()),
         Some(task) => Err(AgentError::TaskEnded { task }),
     }
+}
+
+/// Names are hidden on streams that leave the machine, which are those under TLS.
+fn name_settings(config: &AgentConfig) -> Result<NameSettings, AgentError> {
+    let key = config.user_names_key_file.as_deref().map(UserNameKey::read).transpose()?;
+    let hasher = key.map(|key| -> Arc<dyn NameHasher> { Arc::new(key) });
+    Ok(NameSettings { secured: config.tls.files().is_some(), hasher })
 }
 
 fn lock_folders(config: &AgentConfig) -> std::io::Result<[FolderLock; 2]> {

@@ -102,7 +102,8 @@ async fn nobody_is_admitted_while_the_book_cannot_be_written() {
     let mut coordinator = Coordinator::start().await;
     let agent = Agent::start(config(folder.path(), &[&coordinator]), Some(one_host(VALUES)));
     let mut stream = coordinator.greeted().await;
-    let expect = v1::ExpectSession { place: Some(place("R1", "u1")), ask: true, max_users: Some(50) };
+    let expect =
+        v1::ExpectSession { place: Some(place("R1", "u1")), ask: true, ..v1::ExpectSession::default() };
     stream.send(ToAgent::ExpectSession(expect)).await;
     let mut answered = false;
     let listed = |message| match message {
@@ -132,6 +133,7 @@ async fn a_burst_of_asks_is_decided_one_after_the_other() {
             place: Some(place(&format!("R{n}"), &format!("u{n}"))),
             ask: true,
             max_users: Some(50),
+            ..v1::ExpectSession::default()
         };
         stream.send(ToAgent::ExpectSession(expect)).await;
     };
@@ -179,7 +181,7 @@ async fn a_place_given_by_one_coordinator_is_told_to_the_other() {
     let agent = Agent::start(config(folder.path(), &[&one, &two]), Some(one_host(VALUES)));
     let (mut first, mut second) = (one.greeted().await, two.greeted().await);
     second.load("both streams", |load| load.streams_held == 2).await;
-    let told = v1::ExpectSession { place: Some(place("R1", "alice")), ask: false, max_users: None };
+    let told = v1::ExpectSession { place: Some(place("R1", "alice")), ..v1::ExpectSession::default() };
     first.send(ToAgent::ExpectSession(told)).await;
     second.load("the place at the other", |load| lists(load, "R1")).await;
     first.load("the place at the giver", |load| lists(load, "R1")).await;
@@ -273,7 +275,12 @@ async fn settings_reach_the_host_and_those_of_another_pool_do_not() {
     let told = |pool: &str, version, threshold| {
         let policy = usher_types::Policy { threshold_percent: threshold, ..usher_types::Policy::default() };
         let policy = Some(usher_proto::write::policy(&policy));
-        ToAgent::PoolSettings(v1::PoolSettings { pool: pool.into(), version, policy, drain: None })
+        ToAgent::PoolSettings(v1::PoolSettings {
+            pool: pool.into(),
+            version,
+            policy,
+            ..v1::PoolSettings::default()
+        })
     };
     stream.send(told("other", 9, 0.0)).await;
     stream.send(told("default", 3, 100.0)).await;

@@ -1,11 +1,11 @@
 //! What the farm is told or asked: every change of it goes through one queue of these.
 
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
-use usher_placement::farm::{ApplyRefused, AttachRefused, Attached, DrainMark, PoolRecord};
+use usher_placement::farm::{ApplyRefused, AttachRefused, Attached, DrainMark, PoolApply, PoolRecord};
 use usher_proto::v1;
 use usher_types::{
-    BootTime, Drain, FieldFault, Goodbye, Hello, HostId, Latency, Load, PolicyChange, PoolName, Replica,
-    Session,
+    BootTime, Drain, FieldFault, Goodbye, Hello, HostId, HostMarks, Latency, Load, PoolName, Replica,
+    ReplicaMark, ResourceId, Session,
 };
 
 /// What the farm is told or asked.
@@ -46,8 +46,7 @@ pub(crate) enum FarmCommand {
     },
     PreparePool {
         name: PoolName,
-        expected: Option<u64>,
-        change: Box<PolicyChange>,
+        apply: Box<PoolApply>,
         dry_run: bool,
         answer: oneshot::Sender<Result<(PoolRecord, Option<PoolRecord>), ApplyRefused>>,
     },
@@ -67,6 +66,23 @@ pub(crate) enum FarmCommand {
         mark: Option<DrainMark>,
         answer: oneshot::Sender<bool>,
     },
+    /// Absent: there is no such host.
+    MarksOf {
+        host_id: HostId,
+        answer: oneshot::Sender<Option<HostMarks>>,
+    },
+    SetMarks {
+        host_id: HostId,
+        marks: HostMarks,
+        answer: oneshot::Sender<()>,
+    },
+    /// What it was marked as before.
+    MarkReplica {
+        host_id: HostId,
+        resource_id: ResourceId,
+        mark: Option<ReplicaMark>,
+        answer: oneshot::Sender<Option<ReplicaMark>>,
+    },
 }
 
 /// A host that was let in, and what it must know.
@@ -74,7 +90,6 @@ pub(crate) enum FarmCommand {
 pub(crate) struct Admitted {
     pub attached: Attached,
     pub settings: Option<v1::PoolSettings>,
-    pub drain: Option<DrainMark>,
 }
 
 /// Which stream a message came through, and when it was measured.

@@ -14,14 +14,14 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
-use usher_placement::farm::{DrainMark, Effect, Farm};
+use usher_placement::farm::{Effect, Farm, MarkedReplica};
 use usher_proto::{self as proto, v1::attach_response::Message};
-use usher_types::{FieldFault, HostId, Load, PoolName};
+use usher_types::{BootTime, FieldFault, HostId, Load, PoolName};
 
 use crate::{
     farm_command::{Admitted, FarmCommand, Source},
     shared::Shared,
-    store::StoreHandle,
+    store::{StoreHandle, Write},
     stored,
 };
 
@@ -101,8 +101,18 @@ impl FarmTask {
         let effects = self.farm.tick(now);
         self.shared.last_tick_us.store(now.as_micros(), Ordering::Release);
         self.act(effects);
+        self.tell_of_successes(now);
         // Ages count on by themselves; only what changed is published.
         self.publish();
+    }
+
+    /// Lets each stream tell its host, with the next tick, when a place on another host of the pool last became a session.
+    fn tell_of_successes(&self, now: BootTime) {
+        for (host_id, link) in self.shared.links.all() {
+            if let Some(age) = self.farm.confirmed_elsewhere(&host_id, now) {
+                link.confirmed_elsewhere(now.before(age));
+            }
+        }
     }
 
     fn act(&self, effects: Vec<Effect>) {
@@ -114,6 +124,10 @@ impl FarmTask {
                 }
                 Effect::StateChanged { host_id, from, to, reason } => {
                     tracing::info!(%host_id, %from, %to, reason, "host changed its state");
+                }
+                Effect::MarkExpired { host_id, resource_id } => {
+                    tracing::info!(%host_id, %resource_id, "the mark of a replica that is gone was forgotten");
+                    self.write_later(Write::DeleteReplicaMark(host_id, resource_id));
                 }
                 Effect::Thawed { after } => {
                     tracing::warn!(
@@ -131,8 +145,8 @@ impl FarmTask {
             FarmCommand::Attach { hello, certificate_name, old_is_dead, answer } => {
                 let attached = self.farm.attach(&hello, certificate_name.as_deref(), old_is_dead);
                 let settings = |attached| {
-                    let (settings, drain) = self.settings_of(&hello.host_id).unzip();
-                    Admitted { attached, settings, drain: drain.flatten() }
+                    let settings = self.settings_of(&hello.host_id, &hello.agent_version);
+                    Admitted { attached, settings }
                 };
                 // Whoever asked may be gone; its stream then ends by itself.
                 let _ = answer.send(attached.map(settings));
@@ -163,9 +177,9 @@ impl FarmTask {
 
     fn handle_admin(&mut self, command: FarmCommand) {
         match command {
-            FarmCommand::PreparePool { name, expected, change, dry_run, answer } => {
+            FarmCommand::PreparePool { name, apply, dry_run, answer } => {
                 let before = self.farm.pool_record(&name).cloned();
-                let prepared = self.farm.prepare_pool(&name, expected, &change, dry_run);
+                let prepared = self.farm.prepare_pool(&name, &apply, dry_run);
                 if let Err(Ok(_)) = answer.send(prepared.map(|record| (record, before)))
                     && !dry_run
                 {
@@ -194,6 +208,21 @@ impl FarmTask {
                 self.send_settings_to(&host_id);
                 let _ = answer.send(was_drained);
             }
+            FarmCommand::MarksOf { host_id, answer } => {
+                let _ = answer.send(self.farm.marks_of(&host_id));
+            }
+            FarmCommand::SetMarks { host_id, marks, answer } => {
+                // A host that was replaced a moment ago has given its marks to the one in its place.
+                let _ = self.farm.set_marks(&host_id, marks);
+                self.publish();
+                self.send_settings_to(&host_id);
+                let _ = answer.send(());
+            }
+            FarmCommand::MarkReplica { host_id, resource_id, mark, answer } => {
+                let before = self.farm.mark_replica(&host_id, &resource_id, mark, self.shared.now());
+                self.publish();
+                let _ = answer.send(before);
+            }
             _ => {}
         }
     }
@@ -220,21 +249,34 @@ impl FarmTask {
     }
 
     fn send_settings_to(&self, host_id: &HostId) {
-        if let Some((settings, _)) = self.settings_of(host_id) {
+        let snapshot = self.shared.snapshot.load();
+        let Ok((pool, position)) = snapshot.find_host(host_id.as_str()) else { return };
+        if let Some(settings) = self.settings_of(host_id, &pool.hosts[position].facts.agent_version) {
             self.shared.links.send(host_id, Message::PoolSettings(settings));
         }
     }
 
-    /// The settings that a host must have now, and its drain.
-    fn settings_of(&self, host_id: &HostId) -> Option<(proto::v1::PoolSettings, Option<DrainMark>)> {
-        let (pool, drain) = self.farm.settings_of(host_id)?;
-        let settings = proto::PoolSettings {
-            pool: pool.name.clone(),
-            version: pool.version,
-            policy: pool.policy.clone(),
-            drain: drain.map(|mark| mark.drain.clone()),
+    /// The settings that a host must have now, in words that its agent understands.
+    fn settings_of(&self, host_id: &HostId, agent_version: &str) -> Option<proto::v1::PoolSettings> {
+        let settings = self.farm.settings_of(host_id)?;
+        let told = proto::PoolSettings {
+            pool: settings.record.name.clone(),
+            version: settings.record.version,
+            policy: settings.record.policy.clone(),
+            drain: settings.drain.map(|mark| mark.drain.clone()),
+            marks: (!settings.marks.is_empty()).then_some(*settings.marks),
         };
-        Some((proto::write::pool_settings(&settings), drain.cloned()))
+        Some(proto::write::pool_settings_for(agent_version, &told))
+    }
+
+    /// Writes what nobody waits for.
+    fn write_later(&self, write: Write) {
+        let store = self.store.clone();
+        tokio::spawn(async move {
+            if let Err(error) = store.write(vec![write]).await {
+                tracing::warn!(%error, "cannot store what has changed by itself");
+            }
+        });
     }
 
     /// Stores what is known of the hosts, unless the store is still busy with the last time.
@@ -249,11 +291,69 @@ impl FarmTask {
             .into_iter()
             .map(|known| stored::host_to_store(known, now_unix_ms))
             .collect();
+        let gone = |marked: MarkedReplica| {
+            let since = marked.unlisted_for.map(|ago| now_unix_ms.saturating_sub(stored::millis(ago)));
+            (marked.host_id, marked.resource_id, since)
+        };
+        let gone = self.farm.replica_marks(self.shared.now()).map(gone).collect();
         let store = self.store.clone();
         self.last_store = Some(tokio::spawn(async move {
-            if let Err(error) = store.put_last_known(known).await {
+            let writes = vec![Write::PutLastKnown(known), Write::AmendReplicaMarks(gone)];
+            if let Err(error) = store.write(writes).await {
                 tracing::warn!(%error, "cannot store what is known of the hosts");
             }
         }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use usher_placement::farm::Restored;
+    use usher_types::{PolicyChange, ReplicaMark, ResourceId};
+
+    use super::*;
+    use crate::{
+        metrics::Metrics,
+        placing::testing,
+        store::{ReplicaMarkRecord, STORE_FILE},
+    };
+
+    #[tokio::test]
+    async fn a_mark_whose_replica_is_gone_for_a_day_is_forgotten_on_disk_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let store =
+            StoreHandle::open(&folder.path().join(STORE_FILE), Metrics::new("0", "none")).await.unwrap();
+        let (mut farm, ledger) = testing::farm(&PolicyChange::default(), &[("a", 1)]);
+        let host_id = HostId::new("a").unwrap();
+        let marked = |resource: &str, unlisted_for| MarkedReplica {
+            host_id: host_id.clone(),
+            resource_id: ResourceId::new(resource).unwrap(),
+            mark: ReplicaMark::OutOfService,
+            unlisted_for: Some(unlisted_for),
+        };
+        let day = Duration::from_secs(24 * 3600);
+        let replica_marks = vec![marked("old", day + day), marked("young", day / 2)];
+        for marked in &replica_marks {
+            let (mark, author) = (marked.mark, "ann".to_owned());
+            let record = ReplicaMarkRecord { mark, author, set_unix_ms: 1, gone_unix_ms: Some(1) };
+            let write = Write::PutReplicaMark(host_id.clone(), marked.resource_id.clone(), record);
+            store.write(vec![write]).await.unwrap();
+        }
+        farm.restore(Restored { replica_marks, ..Restored::default() }, testing::NOW);
+        let (shared, commands) = testing::shared(&mut farm, ledger);
+        let stop = CancellationToken::new();
+        let farm_task = tokio::spawn(run(farm, shared, store.clone(), commands, stop.clone()));
+        let forgotten = async {
+            loop {
+                let left = store.load().await.unwrap().replica_marks;
+                if left.keys().all(|(_, resource)| resource.as_str() == "young") {
+                    break left.len();
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        assert_eq!(tokio::time::timeout(Duration::from_secs(20), forgotten).await.unwrap(), 1);
+        stop.cancel();
+        farm_task.await.unwrap();
     }
 }

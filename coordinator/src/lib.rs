@@ -13,6 +13,7 @@ mod links;
 pub mod listening;
 pub mod metrics;
 mod placing;
+mod pool_history;
 pub mod server;
 mod shared;
 pub mod store;

@@ -43,6 +43,8 @@ pub(crate) struct HostLink {
     pings: AtomicU64,
     pongs: AtomicU64,
     ponged: Notify,
+    /// When a place on another host of the pool last became a session, microseconds of the boot-time clock; 0: not seen.
+    confirmed_us: AtomicU64,
 }
 
 impl HostLink {
@@ -62,6 +64,7 @@ impl HostLink {
             pings: AtomicU64::new(0),
             pongs: AtomicU64::new(0),
             ponged: Notify::new(),
+            confirmed_us: AtomicU64::new(0),
         };
         (Arc::new(link), Box::pin(output))
     }
@@ -106,6 +109,17 @@ impl HostLink {
             answered = tokio::time::timeout(limit, answered) => answered.is_ok(),
             () = self.ended.cancelled() => false,
         }
+    }
+
+    /// A place on another host of the pool became a session then.
+    pub(crate) fn confirmed_elsewhere(&self, at: BootTime) {
+        self.confirmed_us.fetch_max(at.as_micros(), Ordering::Relaxed);
+    }
+
+    /// When that was last. Absent: it was not seen.
+    pub(crate) fn last_confirmed_elsewhere(&self) -> Option<BootTime> {
+        let at = BootTime::from_micros(self.confirmed_us.load(Ordering::Relaxed));
+        (at > BootTime::ZERO).then_some(at)
     }
 
     /// The host answered a ping.
@@ -187,6 +201,11 @@ impl Links {
     /// Sends to a host. False: it has no stream, or does not read it.
     pub(crate) fn send(&self, host_id: &HostId, message: Message) -> bool {
         self.get(host_id).is_some_and(|link| link.send(message))
+    }
+
+    /// Every open stream.
+    pub(crate) fn all(&self) -> Vec<(HostId, Arc<HostLink>)> {
+        self.links.pin().iter().map(|(host_id, link)| (host_id.clone(), link.clone())).collect()
     }
 
     /// Streams that are open.

@@ -65,6 +65,7 @@ macro_rules! one_label {
     };
 }
 one_label!(ByCause, cause);
+one_label!(ByReason, reason);
 one_label!(ByAnswer, answer);
 one_label!(ByKind, kind);
 one_label!(ByField, field);
@@ -83,10 +84,13 @@ struct Series {
     placements_by_reason: papaya::HashMap<(String, &'static str), Counter>,
     place_seconds: Durations,
     failovers: Family<ByCause, Counter>,
+    redirects: Family<ByReason, Counter>,
+    placed_blind: Counter,
     consents: Family<ByAnswer, Counter>,
     consents_by_answer: [Counter; 3],
     reports: Family<ByKind, Counter>,
     values_rejected: Family<ByField, Counter>,
+    marks_changed: Family<ByKind, Counter>,
     streams_open: Gauge,
     dropped: Family<ByKind, Counter>,
     store_commit_seconds: Histogram,
@@ -123,11 +127,14 @@ impl Metrics {
             placements_by_reason: papaya::HashMap::new(),
             place_seconds: Durations::new(&PLACE_BUCKETS),
             failovers: Family::default(),
+            redirects: Family::default(),
+            placed_blind: Counter::default(),
             consents_by_answer: ConsentAnswer::ALL
                 .map(|answer| consents.get_or_create_owned(&ByAnswer { answer: answer.as_str() })),
             consents,
             reports: Family::default(),
             values_rejected: Family::default(),
+            marks_changed: Family::default(),
             streams_open: Gauge::default(),
             dropped: Family::default(),
             store_commit_seconds: Histogram::new(COMMIT_BUCKETS),
@@ -166,6 +173,17 @@ impl Metrics {
         self.series.failovers.get_or_create(&ByCause { cause }).inc();
     }
 
+    /// A login got another host than the one it failed over from, belongs to or has its session on. `reason`: what spoke
+    /// against that one, in our own words.
+    pub fn login_redirected(&self, reason: &'static str) {
+        self.series.redirects.get_or_create(&ByReason { reason }).inc();
+    }
+
+    /// A login was sent to a host whose agent is lost.
+    pub fn placed_blind(&self) {
+        self.series.placed_blind.inc();
+    }
+
     /// A host was asked for its consent.
     pub fn consent_answered(&self, answer: ConsentAnswer) {
         self.series.consents_by_answer[answer as usize].inc();
@@ -179,6 +197,11 @@ impl Metrics {
     /// A value of an agent's message was dropped. `field`: as our code spells it, never the sender's text.
     pub fn value_rejected(&self, field: &'static str) {
         self.series.values_rejected.get_or_create(&ByField { field }).inc();
+    }
+
+    /// An admin has changed what holds of a host or a replica. `kind`: `drain`, `undrain`, `host`, `replica`, `baselines`.
+    pub fn marked(&self, kind: &'static str) {
+        self.series.marks_changed.get_or_create(&ByKind { kind }).inc();
     }
 
     /// Something was dropped. `kind`: `decision` (the queue of the history was full), `hello` (a second one), `unknown`
@@ -266,6 +289,18 @@ fn register_farm(registry: &mut Registry, series: &Series) {
         series.failovers.clone(),
     );
     registry.register(
+        "redirects",
+        "Logins that got another host than the one they failed over from, belong to or have their session on, by what spoke \
+         against that one. maxusers or busy growing: users do not get where they expect to be",
+        series.redirects.clone(),
+    );
+    registry.register(
+        "placed_blind",
+        "Logins sent to a host whose agent is lost, because its own door took a connection. \
+         Any growth: most agents of a pool cannot be heard; look at the network before the hosts",
+        series.placed_blind.clone(),
+    );
+    registry.register(
         "consents",
         "Answers of hosts that were asked for their consent to a place. \
          silent growing: agents are slow or cut off, and placements take up to a second",
@@ -281,6 +316,11 @@ fn register_farm(registry: &mut Registry, series: &Series) {
         "Values in agents' messages that could not be true and were dropped, by field. \
          Growing: a broken sensor, or an agent of another version",
         series.values_rejected.clone(),
+    );
+    registry.register(
+        "marks_changed",
+        "Changes that operators made to hosts and replicas, by kind. Growing although nobody is at work: a script is",
+        series.marks_changed.clone(),
     );
     registry.register(
         "dropped",
@@ -407,11 +447,19 @@ mod tests {
         metrics.set_farm(move || {
             let reservations = counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let key = (PoolName::new("desk").unwrap(), HostState::Available);
-            FarmFigures { hosts: BTreeMap::from([(key, 3)]), reservations, decisions: 7 }
+            FarmFigures {
+                hosts: BTreeMap::from([(key, 3)]),
+                busy: BTreeMap::from([((PoolName::new("desk").unwrap(), "memory"), 2)]),
+                replica_marks: BTreeMap::from([((PoolName::new("desk").unwrap(), "out_of_service"), 4)]),
+                reservations,
+                decisions: 7,
+            }
         });
         metrics.encode();
         let text = metrics.encode();
         assert_line(&text, "usher_coordinator_hosts{pool=\"desk\",state=\"AVAILABLE\"} 3");
+        assert_line(&text, "usher_coordinator_hosts_busy{pool=\"desk\",reason=\"memory\"} 2");
+        assert_line(&text, "usher_coordinator_replica_marks{pool=\"desk\",mark=\"out_of_service\"} 4");
         assert_line(&text, "usher_coordinator_reservations 1");
         assert_line(&text, "usher_coordinator_decisions_kept 7");
     }
@@ -422,15 +470,17 @@ mod tests {
         metrics.set_farm(FarmFigures::default);
         metrics.place_answered(None, "STALE", Duration::ZERO);
         metrics.failover_asked("busy");
+        metrics.login_redirected("maxusers");
         metrics.consent_answered(ConsentAnswer::Admitted);
         metrics.consent_answered(ConsentAnswer::Refused);
         metrics.report_taken("load");
         metrics.something_dropped("decision");
         metrics.value_rejected("cpu_percent");
+        metrics.marked("host");
         let text = metrics.encode();
         let helps = text.lines().filter(|line| line.starts_with("# HELP")).count();
         let types = text.lines().filter(|line| line.starts_with("# TYPE")).count();
-        assert_eq!((helps, types), (18, 18), "{text}");
+        assert_eq!((helps, types), (23, 23), "{text}");
         for line in text.lines().filter(|line| line.starts_with("# HELP")) {
             assert!(line.split_whitespace().count() > 8 && !line.contains(".."), "{line}");
         }

@@ -1,7 +1,6 @@
 //! A coordinator from start to stop: opens the store, takes over what it held, listens, serves, and ends clean.
 
 use std::{
-    collections::BTreeMap,
     sync::{Arc, atomic::AtomicU64},
     time::Duration,
 };
@@ -22,13 +21,12 @@ use usher_runtime::{
     shutdown::{SHUTDOWN_DEADLINE, Shutdown},
     tls::{Alpn, TlsFiles},
 };
-use usher_types::BootTime;
 
 use crate::{
     VERSION,
     config::CoordinatorConfig,
     farm_task,
-    grpc::{Admin, Agents, Directory, Placements, count_states},
+    grpc::{Admin, Agents, Directory, Placements, count_hosts},
     history::History,
     http::{self, HttpState},
     in_flight::InFlight,
@@ -36,6 +34,8 @@ use crate::{
     links::Links,
     listening::ListeningFile,
     metrics::{FarmFigures, Metrics},
+    placing::Doors,
+    pool_history::PoolHistory,
     shared::Shared,
     store::{STORE_FILE, StoreHandle, Stored},
     stored,
@@ -55,7 +55,7 @@ pub async fn run(config: CoordinatorConfig, shutdown: Shutdown) -> anyhow::Resul
         .await
         .context("cannot open the store")?;
     ListeningFile::clear(&config.data_dir)?;
-    let stored = store.load().await.context("cannot read the store")?;
+    let mut stored = store.load().await.context("cannot read the store")?;
     let tls = config.tls.files();
     let grpc = listen(&config.listen, tls.as_ref(), Alpn::H2).await?;
     let http = match config.http.listen.addr() {
@@ -76,6 +76,7 @@ pub async fn run(config: CoordinatorConfig, shutdown: Shutdown) -> anyhow::Resul
         seed: AtomicU64::new(rand::random()),
         snapshot: ArcSwap::default(),
         links: Links::default(),
+        doors: Doors::default(),
         in_flight: InFlight::default(),
         farm: farm_queue,
         ledger: ledger.clone(),
@@ -84,7 +85,9 @@ pub async fn run(config: CoordinatorConfig, shutdown: Shutdown) -> anyhow::Resul
         history,
         metrics,
     });
-    let mut farm = restored(stored, ledger, now);
+    let pool_history = Arc::new(PoolHistory::new(std::mem::take(&mut stored.history)));
+    let mut farm = Farm::new(ledger, now);
+    farm.restore(stored::restored(stored, shared.clock.wall_unix_ms()), now);
     // Before anybody can ask: the pools that were stored are known from the first call on.
     shared.snapshot.store(farm.snapshot(now));
     let listening =
@@ -107,7 +110,7 @@ pub async fn run(config: CoordinatorConfig, shutdown: Shutdown) -> anyhow::Resul
     }
     // A service manager is told only if there is one.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
-    let served = serve_grpc(&shared, &store, grpc.0, &shutdown).await;
+    let served = serve_grpc(&shared, &store, pool_history, grpc.0, &shutdown).await;
     shutdown.begin();
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     stop(farm_task, &store, &shutdown).await;
@@ -135,36 +138,16 @@ fn decision_prefix(stored: &Stored) -> String {
     format!("{short}.{}", stored.meta.instance)
 }
 
-fn restored(stored: Stored, ledger: Arc<Ledger>, now: BootTime) -> Farm {
-    let mut farm = Farm::new(ledger, now);
-    farm.restore(
-        stored.pools.into_iter().map(|(name, record)| stored::pool_from_store(name, record)).collect(),
-        stored.bindings,
-        stored.last_known.into_iter().map(stored::host_from_store).collect(),
-        stored
-            .drains
-            .into_iter()
-            .map(|(host_id, record)| stored::drain_from_store(host_id, record))
-            .collect(),
-        now,
-    );
-    farm
-}
-
 /// Lets the metrics look at the farm.
 fn watch_farm(shared: &Arc<Shared>) {
     let watched = Arc::downgrade(shared);
     shared.metrics.set_farm(move || {
         let Some(shared) = watched.upgrade() else { return FarmFigures::default() };
         let snapshot = shared.snapshot.load();
-        let mut hosts = BTreeMap::new();
-        for key in count_states(&snapshot, shared.now()) {
-            *hosts.entry(key).or_insert(0) += 1;
-        }
         FarmFigures {
-            hosts,
             reservations: shared.ledger.live() as u64,
             decisions: shared.history.len() as u64,
+            ..count_hosts(&snapshot, shared.now())
         }
     });
 }
@@ -193,12 +176,13 @@ fn http_state(shared: &Arc<Shared>) -> HttpState {
 async fn serve_grpc(
     shared: &Arc<Shared>,
     store: &StoreHandle,
+    pool_history: Arc<PoolHistory>,
     incoming: Incoming,
     shutdown: &Shutdown,
 ) -> anyhow::Result<()> {
     let limit = usize::try_from(shared.config.limits.max_message_bytes).unwrap_or(usize::MAX);
     let agents = Agents { shared: shared.clone(), store: store.clone(), shutdown: shutdown.clone() };
-    let admin = Admin { shared: shared.clone(), store: store.clone() };
+    let admin = Admin::new(shared.clone(), store.clone(), pool_history);
     let (health_reporter, health) = tonic_health::server::health_reporter();
     health_reporter.set_serving::<PlacementServiceServer<Placements>>().await;
     health_reporter.set_serving::<AgentServiceServer<Agents>>().await;

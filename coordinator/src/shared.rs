@@ -13,7 +13,7 @@ use usher_types::{BootTime, DecisionId};
 
 use crate::{
     config::CoordinatorConfig, farm_command::FarmCommand, history::History, in_flight::InFlight,
-    links::Links, metrics::Metrics,
+    links::Links, metrics::Metrics, placing::Doors,
 };
 
 /// What every call can reach.
@@ -24,6 +24,7 @@ pub(crate) struct Shared {
     pub snapshot: ArcSwap<Snapshot>,
     pub ledger: Arc<Ledger>,
     pub links: Links,
+    pub doors: Doors,
     pub history: History,
     pub in_flight: InFlight,
     pub farm: mpsc::Sender<FarmCommand>,

@@ -10,7 +10,10 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use usher_runtime::config::{DurationError, HumanDuration};
 
-use crate::commands::{calc, drain, explain, failover, hosts, manual, outcome, place, pool, replicas};
+use crate::commands::{
+    baseline, calc, decisions, drain, explain, failover, hosts, locate, manual, mark, outcome, place, pool,
+    replicas, scenario, sessions,
+};
 use crate::quickstart;
 
 /// Version, commit and protocol, as `--version` prints them.
@@ -34,6 +37,8 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
   usherctl hosts                            every host: state, load, users
   usherctl place desk --user alice          where does alice go? Counts the place
   usherctl explain DECISION                 why there, and not elsewhere?
+  usherctl decisions --since 10m --refused  who was refused lately?
+  usherctl scenario run farm.txt            what would a farm do?
 
 Exit codes: 0 done, 1 refused or not found, 2 wrong use, 3 nobody answered, 4 a check failed"
 )]
@@ -79,11 +84,17 @@ pub(crate) enum Command {
     Quickstart(quickstart::Arguments),
     /// List the hosts
     Hosts(hosts::ListArguments),
-    /// Look at one host
+    /// Look at one host and set what is its own
     #[command(subcommand)]
     Host(hosts::HostCommand),
     /// List which host holds which resource
     Replicas(replicas::Arguments),
+    /// Show every host that holds a resource, and whether it may be sent to
+    Locate(locate::Arguments),
+    /// Take one host's copy of a resource out of service, or back into it
+    Mark(mark::Arguments),
+    /// List who has a session where
+    Sessions(sessions::Arguments),
     /// Ask where a login goes
     Place(place::Arguments),
     /// Ask where a login goes instead
@@ -92,6 +103,8 @@ pub(crate) enum Command {
     Outcome(outcome::Arguments),
     /// Show why a host was chosen, and no other
     Explain(explain::Arguments),
+    /// List the decisions of the last day
+    Decisions(decisions::Arguments),
     /// Give a host no new sessions
     Drain(drain::DrainArguments),
     /// Give a drained host sessions again
@@ -99,6 +112,12 @@ pub(crate) enum Command {
     /// Look at pools and change their settings
     #[command(subcommand)]
     Pool(pool::PoolCommand),
+    /// Look at how fast operations are without load, and let a host learn it anew
+    #[command(subcommand)]
+    Baseline(baseline::BaselineCommand),
+    /// Run a farm that is written in a text file
+    #[command(subcommand)]
+    Scenario(scenario::ScenarioCommand),
     /// Compute by hand what a coordinator computes
     #[command(subcommand)]
     Calc(calc::CalcCommand),

@@ -1,15 +1,19 @@
 //! What does this client know of its farm without being told each time?
 //!
 //! The file `/etc/usher/client.toml` names the coordinators, the gateway that this client acts as, how long it waits,
-//! and its certificate. Options and environment win over it.
+//! its certificate, and how it hides login names. Options and environment win over it.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use usher_agent::user_names::UserNameKey;
+use usher_placement::host::{NameHasher, NameSettings, Naming};
 use usher_runtime::config::{Faults, HumanDuration, Loader, Origin, Validate};
 use usher_runtime::tls::TlsSettings;
+use usher_types::{UserMatch, UserNames};
 
 use crate::failure::Failure;
 
@@ -26,6 +30,11 @@ pub(crate) struct ClientConfig {
     pub(crate) gateway: Option<String>,
     /// How long one coordinator may take to answer. Longer waits out a slow network, shorter comes sooner to the next.
     timeout: HumanDuration,
+    /// The key with which login names are hashed on their way under TLS: that of the hosts of a pool that says
+    /// `user_names = hashed`. Absent: names are sent as they are.
+    pub(crate) user_names_key_file: Option<PathBuf>,
+    /// How the pool compares login names; a name is brought into that form before it is hashed.
+    pub(crate) user_match: UserMatch,
     /// Certificate, key and authority; without them only loopback can be reached.
     pub(crate) tls: TlsSettings,
 }
@@ -37,6 +46,8 @@ impl Default for ClientConfig {
             gateway: None,
             // A placement may take a second of asking hosts for consent; five leave room for a slow network.
             timeout: HumanDuration::from_secs(5),
+            user_names_key_file: None,
+            user_match: UserMatch::default(),
             tls: TlsSettings::default(),
         }
     }
@@ -58,6 +69,21 @@ impl ClientConfig {
     /// How long one coordinator may take to answer.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout.get()
+    }
+
+    /// In which form login names are sent. Reads the key.
+    ///
+    /// # Errors
+    /// [`Failure::Usage`] if the key cannot be used.
+    pub(crate) fn naming(&self) -> Result<Naming, Failure> {
+        let Some(path) = &self.user_names_key_file else { return Ok(Naming::default()) };
+        let key = UserNameKey::read(path).map_err(|error| {
+            let why = std::error::Error::source(&error).map_or_else(String::new, |why| format!(": {why}"));
+            Failure::usage(format!("user_names_key_file: {error}{why}"))
+        })?;
+        let hasher: Arc<dyn NameHasher> = Arc::new(key);
+        let settings = NameSettings { secured: self.tls.files().is_some(), hasher: Some(hasher) };
+        Ok(Naming::new(self.user_match, UserNames::Hashed, &settings))
     }
 
     /// Reads the file that the flag names, else the one of the environment; it must exist. Else the default one, which
@@ -114,6 +140,26 @@ mod tests {
         for part in ["timeout", "coordinators", "tls.key", "tls.ca"] {
             assert!(text.contains(part), "{part} not in {text}");
         }
+    }
+
+    #[test]
+    fn login_names_are_hashed_under_tls_with_the_key_that_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let key = folder.path().join("names.key");
+        std::fs::write(&key, "0123456789abcdef").unwrap();
+        let named = format!("user_names_key_file = {key:?}\n");
+        let tls = "[tls]\ncert = \"c\"\nkey = \"k\"\nca = \"a\"\n";
+        let sent = |text: &str, name: &str| load(text).unwrap().naming().unwrap().sent(name).unwrap();
+        let hashed = sent(&format!("{named}{tls}"), "CORP\\Alice");
+        assert!(hashed.starts_with("hmac:9f9f5111:"), "{hashed}");
+        assert_eq!(hashed, sent(&format!("{named}{tls}"), "alice"));
+        let exact = format!("{named}user_match = \"exact\"\n{tls}");
+        assert_ne!(hashed, sent(&exact, "Alice"));
+        assert_eq!(sent(&named, "Alice"), "Alice", "on the plain loopback");
+        assert_eq!(sent(tls, "Alice"), "Alice", "without a key");
+        let text = load("user_names_key_file = \"/nonexistent/names.key\"").unwrap().naming();
+        let text = text.unwrap_err().for_people();
+        assert!(text.contains("/nonexistent/names.key") && text.contains("No such file"), "{text}");
     }
 
     #[test]

@@ -10,12 +10,14 @@ use std::time::Duration;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
+use usher_placement::host::Naming;
 use usher_runtime::net::{ConnectError, PLAIN_HINT, Timeouts, connect};
 use usher_runtime::tls::TlsFiles;
 
 use crate::cli::Globals;
 use crate::client_config::ClientConfig;
 use crate::failure::{Failure, Refusal, Silence};
+use crate::output::text::clean;
 
 /// Metadata that names the gateway on plain loopback.
 const GATEWAY_KEY: &str = "usher-gateway";
@@ -27,6 +29,7 @@ pub(crate) struct Coordinators {
     timeout: Duration,
     gateway: Option<MetadataValue<Ascii>>,
     tls: Option<TlsFiles>,
+    naming: Naming,
 }
 
 /// One try at one coordinator.
@@ -60,6 +63,7 @@ impl Coordinators {
         let named = globals.coordinator.iter().flatten().filter(|address| !address.trim().is_empty());
         let named: Vec<String> = named.cloned().collect();
         let timeout = globals.timeout.unwrap_or_else(|| config.timeout());
+        let naming = config.naming()?;
         let gateway = globals.gateway.clone().or(config.gateway);
         Ok(Self {
             // An empty environment variable names nobody.
@@ -67,12 +71,25 @@ impl Coordinators {
             timeout,
             gateway: gateway.as_deref().map(gateway_value).transpose()?,
             tls: config.tls.files(),
+            naming,
         })
+    }
+
+    /// A login name in the form in which coordinators get it.
+    ///
+    /// # Errors
+    /// [`Failure::Usage`] if it cannot be one, and is to be hidden: it is not sent as it is then.
+    pub(crate) fn user_as_sent(&self, user: Option<String>) -> Result<Option<String>, Failure> {
+        let hide = |user: String| {
+            let sent = self.naming.sent(&user);
+            sent.ok_or_else(|| Failure::usage(format!("--user {}: cannot be a login name", clean(&user))))
+        };
+        user.map(hide).transpose()
     }
 
     /// One plain coordinator on this machine.
     pub(crate) fn loopback(address: String, timeout: Duration) -> Self {
-        Self { addresses: vec![address], timeout, gateway: None, tls: None }
+        Self { addresses: vec![address], timeout, gateway: None, tls: None, naming: Naming::default() }
     }
 
     /// Makes a call at the first coordinator that answers. `operation` says in an error what was asked for:
@@ -164,6 +181,7 @@ mod tests {
             timeout: Duration::from_secs(5),
             gateway: None,
             tls: None,
+            naming: Naming::default(),
         }
     }
 

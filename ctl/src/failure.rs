@@ -213,13 +213,15 @@ fn hint(reason: &str) -> Option<&'static str> {
         reason::ALL_OFFLINE => "`usherctl hosts` shows since when each host is silent",
         reason::ALL_RESTRICTED => "`usherctl undrain HOST` lets a drained host take sessions again",
         reason::STALE => "the coordinator has just started and waits for its hosts",
-        reason::OUT_OF_SERVICE => "`usherctl replicas --resource ID` lists the other replicas",
+        reason::OUT_OF_SERVICE => {
+            "`usherctl locate RESOURCE` shows what is marked, `usherctl mark HOST RESOURCE in-service` takes it back"
+        }
         reason::REQUEST_ID_REUSED => "a new login needs a new --request-id",
         reason::POLICY_VERSION => {
             "somebody else changed the pool; `usherctl pool show POOL` shows what is in force"
         }
         reason::NOT_AUTHORIZED | reason::IDENTITY_MISMATCH => "the role stands in the client's certificate",
-        reason::RETENTION => "`usherctl place --dry-run` decides anew, and that can be explained",
+        reason::RETENTION => "`usherctl decisions` and `usherctl pool history POOL` list what is kept",
         _ => return None,
     })
 }

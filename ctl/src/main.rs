@@ -74,7 +74,7 @@ fn tell(failure: &Failure, json: bool) {
 }
 
 fn tell_scripts(failure: &Failure) {
-    if output::json::emit_json(&failure.for_scripts()).is_err() {
+    if output::json::emit_json_line(&failure.for_scripts()).is_err() {
         output::remark(&failure.for_people());
     }
 }

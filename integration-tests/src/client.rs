@@ -102,8 +102,25 @@ impl Client {
     /// # Errors
     /// The coordinator's.
     pub async fn outcome(&self, request_id: &str, outcome: v1::Outcome) -> Result<bool, Status> {
-        let request_id = request_id.to_owned();
-        let request = v1::ReportOutcomeRequest { request_id, outcome: outcome.into(), cause: None };
+        self.outcome_with(request_id, outcome, None).await
+    }
+
+    /// ReportOutcome of a login that failed, with its cause.
+    ///
+    /// # Errors
+    /// The coordinator's.
+    pub async fn failed(&self, request_id: &str, cause: v1::FailoverCause) -> Result<bool, Status> {
+        self.outcome_with(request_id, v1::Outcome::Failed, Some(cause)).await
+    }
+
+    async fn outcome_with(
+        &self,
+        request_id: &str,
+        outcome: v1::Outcome,
+        cause: Option<v1::FailoverCause>,
+    ) -> Result<bool, Status> {
+        let (request_id, cause) = (request_id.to_owned(), cause.map(Into::into));
+        let request = v1::ReportOutcomeRequest { request_id, outcome: outcome.into(), cause };
         Ok(self.placement.clone().report_outcome(request).await?.into_inner().known)
     }
 
@@ -151,8 +168,72 @@ impl Client {
         policy: v1::Policy,
     ) -> Result<v1::PoolInfo, Status> {
         let (pool, policy) = (pool.to_owned(), Some(policy));
-        let request = v1::ApplyPoolRequest { pool, expected_version, policy, dry_run: false };
+        let request = v1::ApplyPoolRequest { pool, expected_version, policy, ..Default::default() };
         Ok(self.admin.clone().apply_pool(request).await?.into_inner().pool.unwrap())
+    }
+
+    /// Every version of a pool's settings that is kept, newest first.
+    ///
+    /// # Errors
+    /// The coordinator's.
+    pub async fn versions(&self, pool: &str) -> Result<Vec<v1::PoolVersion>, Status> {
+        let request = v1::GetPoolHistoryRequest { pool: pool.to_owned(), limit: None };
+        Ok(self.admin.clone().get_pool_history(request).await?.into_inner().versions)
+    }
+
+    /// The fields in which two versions of a pool's settings differ.
+    ///
+    /// # Errors
+    /// The coordinator's.
+    pub async fn diff(
+        &self,
+        pool: &str,
+        from: Option<u64>,
+        to: Option<u64>,
+    ) -> Result<v1::DiffPoolResponse, Status> {
+        let request = v1::DiffPoolRequest { pool: pool.to_owned(), from, to };
+        Ok(self.admin.clone().diff_pool(request).await?.into_inner())
+    }
+
+    /// Sets an admin's settings of a host; what is set now.
+    ///
+    /// # Errors
+    /// The coordinator's.
+    pub async fn mark_host(&self, host: &str, marks: v1::HostMarks) -> Result<v1::HostMarks, Status> {
+        let request =
+            v1::SetHostMarksRequest { host: host.to_owned(), marks: Some(marks), ..Default::default() };
+        Ok(self.admin.clone().set_host_marks(request).await?.into_inner().marks.unwrap_or_default())
+    }
+
+    /// Marks a host's copy of a resource, or gives it back to service.
+    ///
+    /// # Errors
+    /// The coordinator's.
+    pub async fn mark_replica(
+        &self,
+        host: &str,
+        resource: &str,
+        mark: Option<v1::ReplicaMark>,
+    ) -> Result<v1::MarkReplicaResponse, Status> {
+        let (host, resource) = (host.to_owned(), resource.to_owned());
+        let request = v1::MarkReplicaRequest { host, resource, mark: mark.map(Into::into) };
+        Ok(self.admin.clone().mark_replica(request).await?.into_inner())
+    }
+
+    /// Decisions that are kept, newest first.
+    ///
+    /// # Errors
+    /// The coordinator's.
+    pub async fn decisions(&self, filter: v1::ListDecisionsRequest) -> Result<Vec<v1::DecisionInfo>, Status> {
+        Ok(self.directory.clone().list_decisions(filter).await?.into_inner().decisions)
+    }
+
+    /// Sessions, as hosts listed them.
+    ///
+    /// # Errors
+    /// The coordinator's.
+    pub async fn sessions(&self, filter: v1::ListSessionsRequest) -> Result<Vec<v1::SessionInfo>, Status> {
+        Ok(self.directory.clone().list_sessions(filter).await?.into_inner().sessions)
     }
 
     /// A pool's settings.

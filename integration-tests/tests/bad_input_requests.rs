@@ -176,7 +176,6 @@ async fn each_wrong_setting_of_a_pool_is_named_and_changes_nothing() {
         ("baseline", v1::Policy { baseline: Some(77), ..Default::default() }),
         // Names of what later versions bring.
         ("method", v1::Policy { method: Some(v1::Method::Predictive.into()), ..Default::default() }),
-        ("baseline", v1::Policy { baseline: Some(v1::Baseline::Robust.into()), ..Default::default() }),
         ("predict", v1::Policy { predict: Some(true), ..Default::default() }),
     ];
     for (field, policy) in others {

@@ -95,7 +95,7 @@ async fn a_login_and_its_host_are_told_to_people_from_place_to_undrain() {
     holds(&page(&farm, "undrain s2").await, &["s2 was not drained"]);
 
     let applied = page(&farm, "pool apply desk --set threshold_percent=10").await;
-    assert_eq!(row(&applied, "threshold_percent"), ["threshold_percent", "0.0", "10.0"]);
+    assert_eq!(row(&applied, "threshold_percent"), ["threshold_percent", "0", "10"]);
     holds(&applied, &["pool desk is at version 2"]);
 }
 
@@ -136,17 +136,30 @@ async fn every_command_has_a_manual_page_and_shells_can_complete_it() {
         "hosts",
         "host",
         "host-show",
+        "host-set",
         "replicas",
+        "locate",
+        "mark",
+        "sessions",
         "place",
         "failover",
         "outcome",
         "explain",
+        "decisions",
         "drain",
         "undrain",
         "pool",
         "pool-list",
         "pool-show",
+        "pool-create",
         "pool-apply",
+        "pool-history",
+        "pool-diff",
+        "baseline",
+        "baseline-show",
+        "baseline-reset",
+        "scenario",
+        "scenario-run",
         "calc",
         "calc-ai",
         "calc-load",

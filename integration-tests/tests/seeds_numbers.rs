@@ -74,7 +74,7 @@ async fn case_076_with_users_alone_the_host_with_fewer_users_wins() {
     let _agent = farm
         .agent("hosts")
         .host("s1", "cpu=1,mem=1,users=6,procs=1")
-        .host("s2", "cpu=99,mem=99,users=5,procs=900")
+        .host("s2", "cpu=90,mem=90,users=5,procs=900")
         .await;
     let placed = farm.client().place(place("desk", "login-1")).await.unwrap();
     assert_eq!(placed.host_name, "s2");

@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use usher_placement::reservation::BookRecord;
+use usher_placement::host::HostRecord;
 use usher_types::BootId;
 
 use crate::host::files::{self, Outlives};
@@ -32,20 +32,10 @@ pub enum PlacesError {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Content {
     boot_id: String,
-    availability_latched: bool,
-    book: BookRecord,
-}
-
-/// What a host keeps over a restart of its agent.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Kept {
-    /// Its places.
-    pub book: BookRecord,
-    /// Whether the availability index held it BUSY.
-    pub availability_latched: bool,
+    #[serde(flatten)]
+    kept: HostRecord,
 }
 
 /// The file `places.json` of one host.
@@ -66,22 +56,20 @@ impl PlacesFile {
     ///
     /// # Errors
     /// When the file is there and cannot be read, or is broken and cannot be moved aside.
-    pub fn load(&self) -> Result<Kept, PlacesError> {
+    pub fn load(&self) -> Result<HostRecord, PlacesError> {
         if let Some(folder) = self.path.parent() {
             files::make_folder(folder).map_err(|source| self.io("make the folder of", source))?;
         }
         let bytes = match std::fs::read(&self.path) {
             Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Kept::default()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(HostRecord::default()),
             Err(source) => return Err(self.io("read", source)),
         };
         match serde_json::from_slice::<Content>(&bytes) {
-            Ok(content) if content.boot_id == self.boot_id.as_str() => {
-                Ok(Kept { book: content.book, availability_latched: content.availability_latched })
-            }
+            Ok(content) if content.boot_id == self.boot_id.as_str() => Ok(content.kept),
             Ok(_) => {
                 tracing::info!(path = %self.path.display(), "the book of places is of an earlier boot: void");
-                Ok(Kept::default())
+                Ok(HostRecord::default())
             }
             Err(error) => {
                 let aside = self.path.with_extension("json.broken");
@@ -90,18 +78,17 @@ impl PlacesFile {
                     path = %self.path.display(), aside = %aside.display(), %error,
                     "the book of places cannot be understood: moved aside, starting with an empty one"
                 );
-                Ok(Kept::default())
+                Ok(HostRecord::default())
             }
         }
     }
 
-    /// Keeps the book and the latch. Blocks.
+    /// Keeps what must outlive the agent. Blocks.
     ///
     /// # Errors
     /// When it cannot be written; the file of before is untouched then.
-    pub fn save(&self, kept: Kept) -> Result<(), PlacesError> {
-        let Kept { book, availability_latched } = kept;
-        let content = Content { boot_id: self.boot_id.to_string(), availability_latched, book };
+    pub fn save(&self, kept: HostRecord) -> Result<(), PlacesError> {
+        let content = Content { boot_id: self.boot_id.to_string(), kept };
         let mut json = serde_json::to_vec_pretty(&content)?;
         json.push(b'\n');
         files::replace(&self.path, &json, Outlives::Process).map_err(|source| self.io("write", source))
@@ -116,7 +103,7 @@ impl PlacesFile {
 mod tests {
     use std::time::Duration;
 
-    use usher_placement::reservation::HostBook;
+    use usher_placement::host::{HostBook, Limits};
     use usher_types::{BootTime, Endpoint, GatewayId, PendingPlace, PoolName, RequestId, Token};
 
     use super::*;
@@ -136,7 +123,7 @@ mod tests {
             connected: false,
             admitted: true,
         };
-        book.expect(&place, false, None, true, BootTime::from_millis(9)).unwrap();
+        book.expect(&place, false, Limits::default(), true, BootTime::from_millis(9)).unwrap();
         book
     }
 
@@ -147,11 +134,12 @@ mod tests {
     #[test]
     fn the_book_is_kept_within_a_boot_and_void_after_it() {
         let folder = tempfile::tempdir().unwrap();
-        let kept = Kept { book: book().record(), availability_latched: true };
-        assert_eq!(file(folder.path(), "b1").load().unwrap(), Kept::default());
+        let kept = serde_json::json!({ "book": book().record(), "latched": ["cpu"] });
+        let kept: HostRecord = serde_json::from_value(kept).unwrap();
+        assert_eq!(file(folder.path(), "b1").load().unwrap(), HostRecord::default());
         file(folder.path(), "b1").save(kept.clone()).unwrap();
         assert_eq!(file(folder.path(), "b1").load().unwrap(), kept);
-        assert_eq!(file(folder.path(), "b2").load().unwrap(), Kept::default());
+        assert_eq!(file(folder.path(), "b2").load().unwrap(), HostRecord::default());
     }
 
     #[test]
@@ -165,12 +153,24 @@ mod tests {
             "{\"boot_id\":\"b1\",\"availability_latched\":false,\"book\":{\"places\":[7],\"ended\":[]}}",
         ] {
             std::fs::write(&path, broken).unwrap();
-            assert_eq!(file(folder.path(), "b1").load().unwrap(), Kept::default());
+            assert_eq!(file(folder.path(), "b1").load().unwrap(), HostRecord::default());
             assert_eq!(std::fs::read_to_string(folder.path().join("places.json.broken")).unwrap(), broken);
             assert!(!path.exists());
         }
         std::fs::create_dir(&path).unwrap();
         let error = file(folder.path(), "b1").load().unwrap_err().to_string();
         assert!(error.starts_with("cannot read the book of places"), "{error}");
+    }
+
+    #[test]
+    fn a_book_of_0_1_is_taken_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let book = serde_json::to_value(book().record()).unwrap();
+        let (places, ended) = (&book["places"], &book["ended"]);
+        let old = serde_json::json!({
+            "boot_id": "b1", "availability_latched": true, "book": { "places": places, "ended": ended },
+        });
+        std::fs::write(folder.path().join("places.json"), old.to_string()).unwrap();
+        assert_eq!(file(folder.path(), "b1").load().unwrap().book.len(), 1);
     }
 }

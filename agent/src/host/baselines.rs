@@ -4,17 +4,18 @@
 //! the reports.
 
 use tokio::task::JoinHandle;
-use usher_availability::{MinimumBaseline, Operations};
+use usher_availability::{BaselineRecord, Operations};
 use usher_types::{BootTime, OperationName};
 
-use crate::latency::baseline_file::{BaselineEntry, BaselineFile, Baselines, SaveError};
+use crate::latency::baseline_file::{BaselineFile, Baselines, SaveError};
 use crate::sample::describe;
 
 /// The baselines of one host on disk.
 #[derive(Debug)]
 pub struct BaselineStore {
     file: BaselineFile,
-    saved: Baselines,
+    /// Absent: what is on disk is not known.
+    saved: Option<Baselines>,
     saving: Option<JoinHandle<Result<(), SaveError>>>,
 }
 
@@ -31,14 +32,14 @@ impl BaselineStore {
         if let Some(warning) = &loaded.warning {
             tracing::warn!("{warning}");
         }
-        for (name, entry) in &loaded.baselines {
+        for (name, record) in &loaded.baselines {
             // The file was checked: each name in it is one.
             let Ok(name) = OperationName::new(name) else { continue };
-            let age_ms = wall_unix_ms.saturating_sub(entry.updated_unix_ms);
-            let moved_at = now.before(std::time::Duration::from_millis(age_ms));
-            operations.restore(name, MinimumBaseline::restored(entry.baseline_us, entry.samples, moved_at));
+            for fault in operations.restore(name.clone(), record, now) {
+                tracing::warn!(operation = %name, "{fault}");
+            }
         }
-        Self { file, saved: loaded.baselines, saving: None }
+        Self { file, saved: Some(loaded.baselines), saving: None }
     }
 
     /// Begins to save what changed since the last save, if that one is done.
@@ -47,13 +48,13 @@ impl BaselineStore {
             return;
         }
         self.finish().await;
-        let baselines = baselines(operations, now, wall_unix_ms);
-        if same(&baselines, &self.saved) {
+        let baselines = baselines(operations, now);
+        if self.saved.as_ref().is_some_and(|saved| same(&baselines, saved)) {
             return;
         }
         let (file, to_save) = (self.file.clone(), baselines.clone());
-        self.saved = baselines;
-        self.saving = Some(tokio::task::spawn_blocking(move || file.save(&to_save)));
+        self.saved = Some(baselines);
+        self.saving = Some(tokio::task::spawn_blocking(move || file.save(&to_save, wall_unix_ms)));
     }
 
     /// Waits for a save that was begun.
@@ -65,30 +66,22 @@ impl BaselineStore {
             Err(error) => error.to_string(),
         };
         // Tried again with the next period.
-        self.saved = Baselines::new();
+        self.saved = None;
         tracing::warn!(error = failed, "baselines are not saved");
     }
 }
 
-fn baselines(operations: &Operations, now: BootTime, wall_unix_ms: u64) -> Baselines {
-    let entry = |(name, baseline): (&OperationName, &MinimumBaseline)| {
-        let age_ms = u64::try_from(now.since(baseline.moved_at()).as_millis()).unwrap_or(u64::MAX);
-        let entry = BaselineEntry {
-            baseline_us: baseline.lowest_us()?,
-            samples: baseline.samples(),
-            updated_unix_ms: wall_unix_ms.saturating_sub(age_ms),
-        };
-        Some((name.to_string(), entry))
-    };
-    operations.baselines().filter_map(entry).collect()
+fn baselines(operations: &Operations, now: BootTime) -> Baselines {
+    let learned = operations.baselines(now).filter(|(_, record)| !record.is_empty());
+    learned.map(|(name, record)| (name.to_string(), record)).collect()
 }
 
-/// The moment of the last move is computed from two clocks and shakes by a millisecond; it alone is no change.
+/// Ages grow by themselves: that alone is no reason to write.
 fn same(a: &Baselines, b: &Baselines) -> bool {
-    let values = |baselines: &Baselines| -> Vec<(String, f64, u64)> {
-        baselines.iter().map(|(name, entry)| (name.clone(), entry.baseline_us, entry.samples)).collect()
+    let same = |((name_a, a), (name_b, b)): ((&String, &BaselineRecord), (&String, &BaselineRecord))| {
+        name_a == name_b && a.same_learning(b)
     };
-    values(a) == values(b)
+    a.len() == b.len() && a.iter().zip(b).all(same)
 }
 
 #[cfg(test)]
@@ -115,7 +108,7 @@ mod tests {
         let mut learned = operations();
         let mut store =
             BaselineStore::restore(file(folder.path()), &mut learned, BootTime::from_millis(0), 1_000_000);
-        learned.record("logon", 20_000.0, 10.0).unwrap();
+        learned.record("logon", 20_000.0, 30.0).unwrap();
         learned.end_period(BootTime::from_millis(5_000));
         store.save(&learned, BootTime::from_millis(6_000), 1_006_000).await;
         store.finish().await;
@@ -124,7 +117,7 @@ mod tests {
         let later = BootTime::from_millis(9_000);
         let _store = BaselineStore::restore(file(folder.path()), &mut again, later, 1_009_000);
         let window = again.window(later);
-        assert_eq!((window[0].baseline_us, window[0].baseline_samples), (Some(20_000.0), 10));
+        assert_eq!((window[0].baseline_us, window[0].baseline_samples), (Some(20_000.0), 30));
         assert_eq!(window[0].baseline_age, Some(std::time::Duration::from_secs(4)));
     }
 

@@ -6,13 +6,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
+use usher_placement::host::{Limits, VersionedSettings};
 use usher_types::{
-    EndReason, Hello, Latency, Load, Outcome, PendingPlace, PoolName, RefusalReason, Replica, Session, Token,
+    EndReason, Hello, Latency, Load, OperationName, PendingPlace, PoolName, RefusalReason, Replica, Session,
+    Token, ToldOutcome,
 };
 
-use super::core::VersionedPolicy;
 use super::identity::StreamEpochs;
 use super::listing::Listing;
 
@@ -58,8 +60,8 @@ pub enum HostCommand {
         place: PendingPlace,
         /// Whether an answer is waited for.
         ask: bool,
-        /// Limit of users to hold when asked. Absent: none.
-        limit: Option<u32>,
+        /// What to keep within when asked.
+        limits: Limits,
         /// Where the answer goes.
         reply: mpsc::Sender<Answer>,
     },
@@ -73,11 +75,16 @@ pub enum HostCommand {
         reason: EndReason,
     },
     /// What became of a login.
-    Outcome {
-        /// Which.
-        token: Token,
-        /// What.
-        outcome: Outcome,
+    Outcome(ToldOutcome),
+    /// A place on another host of the pool became a session.
+    ConfirmedElsewhere {
+        /// Since then.
+        age: Duration,
+    },
+    /// What was learned of how fast operations are without load is to be forgotten.
+    ResetBaselines {
+        /// Absent: of all.
+        operation: Option<OperationName>,
     },
     /// The settings of a pool.
     Settings {
@@ -86,7 +93,7 @@ pub enum HostCommand {
         /// Which pool.
         pool: PoolName,
         /// Its settings.
-        settings: Box<VersionedPolicy>,
+        settings: Box<VersionedSettings>,
     },
     /// Does the user still have the session?
     CheckSession {

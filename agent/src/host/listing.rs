@@ -3,13 +3,7 @@
 //! A list is sent whole when it changes and whole to every new stream, so its number need only differ from that of the
 //! list before it.
 
-use std::collections::BTreeSet;
-
 use usher_types::{BootTime, Session};
-
-/// Most users whose sessions are listed; the sessions of the others are counted. A host of so many users is beyond
-/// anything known, and the list must end somewhere.
-pub const MAX_LISTED_USERS: usize = 10_000;
 
 /// One state of a list.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,21 +27,6 @@ impl<T> Listing<T> {
     }
 }
 
-/// The sessions of the first [`MAX_LISTED_USERS`] users, and how many sessions are left out.
-#[must_use]
-pub fn listed_sessions(sessions: &[Session]) -> (Vec<Session>, u32) {
-    let mut users = BTreeSet::new();
-    let mut listed = Vec::with_capacity(sessions.len());
-    for session in sessions {
-        if users.contains(session.user.as_str()) || users.len() < MAX_LISTED_USERS {
-            users.insert(session.user.as_str());
-            listed.push(session.clone());
-        }
-    }
-    let unlisted = u32::try_from(sessions.len() - listed.len()).unwrap_or(u32::MAX);
-    (listed, unlisted)
-}
-
 /// Whether two lists name the same sessions in the same states, whatever their ages.
 #[must_use]
 pub fn same_sessions(a: &[Session], b: &[Session]) -> bool {
@@ -66,15 +45,6 @@ mod tests {
     fn session(id: usize, user: &str) -> Session {
         let age = Some(Duration::from_secs(id as u64));
         Session { id: id.to_string(), user: user.to_owned(), state: SessionState::Active, age }
-    }
-
-    #[test]
-    fn the_list_is_cut_by_users_and_says_what_it_left_out() {
-        let mut sessions: Vec<_> = (0..=MAX_LISTED_USERS).map(|n| session(n, &format!("u{n}"))).collect();
-        sessions.push(session(99_999, "u0"));
-        let (listed, unlisted) = listed_sessions(&sessions);
-        assert_eq!((listed.len(), unlisted), (MAX_LISTED_USERS + 1, 1));
-        assert_eq!(listed.last().unwrap().user, "u0");
     }
 
     #[test]

@@ -12,12 +12,14 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
-use usher_placement::reservation::Occupancy;
+use usher_placement::host::{Measurement, Occupancy};
 use usher_runtime::clock::Clock;
-use usher_types::{CollectorState, Memory, Percent, Readiness, Replica, ResourceId, Session, SessionState};
+use usher_types::{
+    CollectorState, Memory, MountFullness, Percent, Readiness, Replica, ResourceId, Session, SessionState,
+};
 
 use super::listing::Listing;
-use super::measurement::{Measurement, SourceEvent};
+use super::source::SourceEvent;
 use crate::inventory::{self, InventoryConfig};
 use crate::latency::counters::IngestCounters;
 use crate::latency::listener::TimingBatch;
@@ -102,7 +104,7 @@ impl Measuring {
         let occupancy = sample.sessions.as_ref().map_or(Occupancy::Unknown, occupancy);
         let mut values = measurement(sample);
         values.collectors.extend(self.others.states());
-        SourceEvent::Measured { values, occupancy }
+        SourceEvent::Measured { values: Box::new(values), occupancy }
     }
 
     /// A look that fails tells nothing: the next whole sample says that the sessions are unknown.
@@ -135,6 +137,8 @@ fn measurement(sample: HostSample) -> Measurement {
         processes: sample.processes,
         readiness: sample.not_ready.map_or(Readiness::Ready, Readiness::NotReady),
         uptime: sample.uptime,
+        psi_full: sample.psi_full_percent.and_then(|percent| Percent::new(percent).ok()),
+        mounts: sample.mounts.into_iter().filter_map(mount).collect(),
         collectors: sample
             .collectors
             .into_iter()
@@ -145,7 +149,12 @@ fn measurement(sample: HostSample) -> Measurement {
                 warning: state.warning,
             })
             .collect(),
+        ..Measurement::default()
     }
+}
+
+fn mount(seen: sample::MountUse) -> Option<MountFullness> {
+    Some(MountFullness { path: seen.path, used: Percent::new(seen.used_percent).ok()? })
 }
 
 fn occupancy(sample: &SessionSample) -> Occupancy {

@@ -17,6 +17,8 @@ fn sample() -> HostSample {
         sessions: None,
         not_ready: None,
         uptime: None,
+        psi_full_percent: None,
+        mounts: Vec::new(),
         collectors: vec![CollectorStatus { name: "cpu", source: "proc", error: None, warning: None }],
     }
 }
@@ -28,6 +30,19 @@ fn case_002_the_first_sample_has_no_cpu_and_what_cannot_be_is_absent() {
     let half = measurement(HostSample { cpu_percent: Some(50.0), ..sample() });
     assert_eq!((half.cpu.unwrap().get(), half.processes, half.memory), (50.0, Some(3), None));
     assert_eq!(half.collectors[0].name, "cpu");
+}
+
+#[test]
+fn pressure_and_mounts_are_taken_over_and_what_cannot_be_is_absent() {
+    let mount = |path: &str, used_percent| sample::MountUse { path: path.into(), used_percent };
+    let taken = measurement(HostSample {
+        psi_full_percent: Some(60.0),
+        mounts: vec![mount("/", 98.5), mount("/odd", f64::NAN)],
+        ..sample()
+    });
+    assert_eq!(taken.psi_full.map(Percent::get), Some(60.0));
+    assert_eq!(taken.mounts.len(), 1);
+    assert_eq!((taken.mounts[0].path.as_str(), taken.mounts[0].used.get()), ("/", 98.5));
 }
 
 #[test]

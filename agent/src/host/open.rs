@@ -7,25 +7,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::sync::{Notify, mpsc, watch};
-use usher_availability::MinimumBaseline;
+use usher_placement::host::{CoreSettings, HostCore};
 use usher_runtime::clock::Clock;
 use usher_types::{BootId, Hello, HostId, OperationName, Replica};
 
 use super::baselines::BaselineStore;
-use super::core::{CoreSettings, HostCore};
 use super::handle::{COMMANDS, HostHandle, PlaceNews, StreamsHeld};
 use super::identity::{self, HostIdError, StreamEpochs};
 use super::listing::Listing;
-use super::measurement::SourceEvent;
+use super::source::SourceEvent;
 use super::task::{HostTask, Inputs, Outputs};
 use crate::admission::{PlacesError, PlacesFile};
 use crate::latency::baseline_file::{BaselineFile, BaselineOwner};
 
 /// Events of a source that wait for the host: some seconds of a busy machine's timings.
 const SOURCE_EVENTS: usize = 256;
-
-/// Calls that stand behind a baseline that was given: as many as make it believable.
-const KNOWN_SAMPLES: u64 = 100;
 
 /// A host cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -98,8 +94,7 @@ pub fn open(
     if !kept.book.is_empty() {
         tracing::info!(places = kept.book.len(), "the places of before the restart are kept");
     }
-    let mut core = HostCore::new(core, kept.book);
-    core.restore_latch(kept.availability_latched);
+    let mut core = HostCore::new(core, kept);
     let baselines = match setup.baselines {
         BaselineSource::Kept => {
             let owner =
@@ -109,8 +104,11 @@ pub fn open(
         }
         BaselineSource::NotKept { known } => {
             for (name, baseline_us) in known {
-                let baseline = MinimumBaseline::restored(baseline_us, KNOWN_SAMPLES, clock.now());
-                core.operations_mut().restore(name, baseline);
+                if let Err(error) =
+                    core.operations_mut().set_baseline(name.as_str(), baseline_us, clock.now())
+                {
+                    tracing::warn!(%error, operation = %name, "a known baseline is not taken");
+                }
             }
             None
         }

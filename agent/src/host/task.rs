@@ -13,16 +13,16 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
-use usher_placement::reservation::Occupancy;
+use usher_placement::host::{HostCore, Occupancy, SessionList, VersionedSettings};
 use usher_runtime::clock::Clock;
 use usher_types::{Latency, Load, Outcome, RefusalReason, Session};
 
 use super::baselines::BaselineStore;
-use super::core::HostCore;
 use super::handle::{Answer, HostCommand, PlaceNews};
-use super::listing::{Listing, listed_sessions, same_sessions};
-use super::measurement::SourceEvent;
-use crate::admission::{Kept, PlacesFile};
+use super::listing::{Listing, same_sessions};
+use super::source::SourceEvent;
+use crate::admission::PlacesFile;
+use crate::latency::listener::OwnedTiming;
 
 /// Shortest time between two reports that are not measurements: a burst of logins is told in few messages, and still
 /// faster than anybody logs in.
@@ -72,6 +72,8 @@ pub struct HostTask {
     outputs: Outputs,
     published: Option<Instant>,
     dirty: bool,
+    /// Baselines were forgotten: that must be told and kept.
+    forgot: bool,
     checks: Vec<WaitingCheck>,
     checks_due: Option<Instant>,
 }
@@ -94,6 +96,7 @@ impl HostTask {
             outputs,
             published: None,
             dirty: false,
+            forgot: false,
             checks: Vec::new(),
             checks_due: None,
         }
@@ -123,9 +126,8 @@ impl HostTask {
                 () = at(self.checks_due) => self.answer_checks(),
             }
         }
+        self.save_baselines().await;
         if let Some(baselines) = &mut self.baselines {
-            let (now, wall) = (self.clock.now(), self.clock.wall_unix_ms());
-            baselines.save(self.core.operations(), now, wall).await;
             baselines.finish().await;
         }
     }
@@ -149,12 +151,12 @@ impl HostTask {
 
     async fn take_commands(&mut self, batch: &mut Vec<HostCommand>) {
         let mut answers = Vec::new();
-        let mut changed = false;
-        let was_latched = self.core.is_latched();
+        let was_latched = self.core.latched();
+        let mut changed = self.core.expire(self.clock.now());
         for command in batch.drain(..) {
             changed |= self.decide(command, &mut answers);
         }
-        changed |= was_latched != self.core.is_latched();
+        changed |= was_latched != self.core.latched();
         if changed {
             self.dirty = true;
             if !self.keep_book().await {
@@ -163,6 +165,15 @@ impl HostTask {
         }
         for (reply, answer) in answers {
             send(&reply, answer);
+        }
+        if std::mem::take(&mut self.forgot) {
+            let now = self.clock.now();
+            self.outputs.latency.send_replace(Some(Arc::new(self.core.latency(now))));
+            // A save that is under way has the old ones.
+            if let Some(baselines) = &mut self.baselines {
+                baselines.finish().await;
+            }
+            self.save_baselines().await;
         }
     }
 
@@ -183,8 +194,8 @@ impl HostTask {
                 self.ask_for_refresh();
                 false
             }
-            HostCommand::Expect { place, ask, limit, reply } => {
-                let decided = self.core.expect(&place, ask, limit, now);
+            HostCommand::Expect { place, ask, limits, reply } => {
+                let decided = self.core.expect(&place, ask, limits, now);
                 // The coordinator does not know that the place has ended: the next report lists it.
                 self.dirty |= decided == Err(RefusalReason::Ended);
                 if ask {
@@ -206,16 +217,24 @@ impl HostTask {
                 }
                 ended
             }
-            HostCommand::Outcome { token, outcome } => {
-                let changed = self.core.outcome(&token, outcome, now);
-                if changed && outcome != Outcome::Connected {
-                    self.tell_model(|host| PlaceNews::Withdrawn { host, token });
+            HostCommand::Outcome(told) => {
+                let changed = self.core.outcome(&told, now);
+                if changed && matches!(told.outcome, Outcome::Failed | Outcome::Cancelled) {
+                    self.tell_model(|host| PlaceNews::Withdrawn { host, token: told.token });
                 }
                 changed
             }
+            HostCommand::ConfirmedElsewhere { age } => self.core.confirmed_elsewhere(age, now),
+            HostCommand::ResetBaselines { operation } => {
+                let forgotten = self.core.reset_baselines(operation.as_ref(), now);
+                let operation = operation.as_ref().map_or("all", |name| name.as_str());
+                tracing::info!(operation, forgotten, "baselines are forgotten, as a coordinator asked");
+                self.forgot = true;
+                false
+            }
             HostCommand::Settings { from, pool, settings } => {
                 if pool == *self.core.pool() {
-                    self.dirty |= self.core.settings_told(from, *settings, now);
+                    self.take_settings(from, *settings);
                 } else {
                     tracing::warn!(told = %pool, ours = %self.core.pool(), "settings of another pool are ignored");
                 }
@@ -224,6 +243,16 @@ impl HostTask {
             HostCommand::CheckSession { check_id, session_id, user, reply } => {
                 self.check(WaitingCheck { check_id, session_id, user, reply });
                 false
+            }
+        }
+    }
+
+    fn take_settings(&mut self, from: usize, settings: VersionedSettings) {
+        if self.core.settings_told(from, settings, self.clock.now()) {
+            self.dirty = true;
+            // They may say that names travel in another form.
+            if self.outputs.sessions.borrow().is_some() {
+                self.publish_sessions();
             }
         }
     }
@@ -257,7 +286,7 @@ impl HostTask {
         match event {
             SourceEvent::Measured { values, occupancy } => {
                 let listed = matches!(occupancy, Occupancy::Listed(_));
-                let changed = self.core.measure(values, occupancy, self.clock.now());
+                let changed = self.core.measure(*values, occupancy, self.clock.now());
                 self.sessions_seen(listed, changed).await;
                 self.publish();
             }
@@ -268,7 +297,10 @@ impl HostTask {
                 self.sessions_seen(listed, changed).await;
             }
             SourceEvent::Calls(calls) => {
-                let refused = self.core.count_calls(&calls);
+                let count = |call: &&OwnedTiming| {
+                    self.core.count_call(&call.name, call.duration_us, call.weight).is_err()
+                };
+                let refused = calls.iter().filter(count).count();
                 if refused > 0 {
                     tracing::debug!(refused, "calls of operations are not counted");
                 }
@@ -288,28 +320,31 @@ impl HostTask {
     }
 
     fn publish_sessions(&self) {
-        let (sessions, taken_at) = self.core.sessions();
-        let (listed, unlisted) = listed_sessions(sessions);
+        let SessionList { sessions, unlisted, taken_at } = self.core.session_list();
         let before = self.outputs.sessions.borrow().clone();
         let same = |before: &Arc<Listing<Session>>| {
-            before.unlisted == unlisted && same_sessions(&before.items, &listed)
+            before.unlisted == unlisted && same_sessions(&before.items, &sessions)
         };
         if !before.as_ref().is_some_and(same) {
-            let list = Listing::after(before.as_deref(), listed, unlisted, taken_at);
+            let list = Listing::after(before.as_deref(), sessions, unlisted, taken_at);
             self.outputs.sessions.send_replace(Some(Arc::new(list)));
         }
     }
 
     async fn end_period(&mut self) {
-        let (now, wall) = (self.clock.now(), self.clock.wall_unix_ms());
-        let was_latched = self.core.is_latched();
-        let latency = self.core.end_period(now);
+        let was_latched = self.core.latched();
+        let latency = self.core.end_period(self.clock.now());
         self.outputs.latency.send_replace(Some(Arc::new(latency)));
-        if was_latched != self.core.is_latched() {
+        if was_latched != self.core.latched() {
             self.dirty = true;
             self.keep_book().await;
         }
+        self.save_baselines().await;
+    }
+
+    async fn save_baselines(&mut self) {
         if let Some(baselines) = &mut self.baselines {
+            let (now, wall) = (self.clock.now(), self.clock.wall_unix_ms());
             baselines.save(self.core.operations(), now, wall).await;
         }
     }
@@ -321,10 +356,10 @@ impl HostTask {
         }
     }
 
-    /// Whether book and latch are on disk as they are now.
+    /// Whether what must outlive the agent is on disk as it is now.
     async fn keep_book(&self) -> bool {
         let file = self.places.clone();
-        let kept = Kept { book: self.core.record(), availability_latched: self.core.is_latched() };
+        let kept = self.core.record();
         let kept = tokio::task::spawn_blocking(move || file.save(kept)).await;
         match kept {
             Ok(Ok(())) => true,
@@ -353,3 +388,7 @@ async fn at(instant: Option<Instant>) {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+#[path = "task_tests.rs"]
+mod tests;

@@ -10,37 +10,32 @@
 //! file. The one before is kept as `.bak`.
 //!
 //! Another CPU model means other hardware: the old baselines say nothing about it, and are dropped.
+//!
+//! A file of 0.1 knows of each operation only the lowest mean ever. That stays its lowest mean, and stands as the
+//! provisional estimate until a quiet hour confirms a better one.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use usher_availability::{BaselineRecord, MinimumRecord, RobustRecord};
 
 use super::statsd::is_name;
 
 const MAGIC: &str = "usher-baselines";
-const FORMAT_VERSION: u32 = 1;
+const FORMAT_VERSION: u32 = 2;
+/// The format of 0.1.
+const FORMAT_OF_0_1: u32 = 1;
 
-/// A file of the agent's cap of names is some 50 KiB; more than this is not ours.
+/// A file of the agent's cap of names is some 500 KiB; more than this is not ours.
 const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
 
-/// How long an operation takes on this host when it is not loaded.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct BaselineEntry {
-    /// Microseconds, > 0 and finite.
-    pub baseline_us: f64,
-    /// Calls behind it.
-    pub samples: u64,
-    /// When it last moved, on the host's wall clock, ms since 1970 UTC.
-    pub updated_unix_ms: u64,
-}
-
-/// Baselines by operation.
-pub type Baselines = BTreeMap<String, BaselineEntry>;
+/// What was learned, by operation.
+pub type Baselines = BTreeMap<String, BaselineRecord>;
 
 /// The host that baselines belong to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +65,7 @@ pub enum BaselineOrigin {
 /// What loading gave.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadedBaselines {
-    /// Empty on a first start and a reset.
+    /// With the ages of now. Empty on a first start and a reset.
     pub baselines: Baselines,
     /// Where they came from.
     pub origin: BaselineOrigin,
@@ -104,6 +99,8 @@ enum BadFile {
     Body(#[from] serde_json::Error),
     #[error("has no sound baseline of `{0}`")]
     Entry(String),
+    #[error("names an operation `{0}`, which cannot be one")]
+    Name(String),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -112,7 +109,49 @@ struct Body {
     format: u32,
     host_id: String,
     cpu_model: Option<String>,
+    /// When it was written, on the host's wall clock, ms since 1970 UTC: ages are of that moment.
+    saved_unix_ms: u64,
     entries: Baselines,
+}
+
+/// How long an operation takes without load, as 0.1 knew it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OldEntry {
+    baseline_us: f64,
+    samples: u64,
+    updated_unix_ms: u64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OldBody {
+    #[serde(rename = "format")]
+    _format: u32,
+    host_id: String,
+    cpu_model: Option<String>,
+    entries: BTreeMap<String, OldEntry>,
+}
+
+impl OldBody {
+    fn into_new(self) -> Result<Body, BadFile> {
+        // Ages are counted from one moment: the latest that the file knows.
+        let saved_unix_ms =
+            self.entries.values().map(|entry| entry.updated_unix_ms).max().unwrap_or_default();
+        let mut entries = Baselines::new();
+        for (name, old) in self.entries {
+            if !(old.baseline_us.is_finite() && old.baseline_us > 0.0) {
+                return Err(BadFile::Entry(name));
+            }
+            let (lowest_us, samples) = (Some(old.baseline_us), old.samples);
+            let moved_ms_ago = saved_unix_ms - old.updated_unix_ms;
+            let minimum = MinimumRecord { lowest_us, samples, moved_ms_ago, ..MinimumRecord::default() };
+            let robust = RobustRecord { lowest_us, samples, moved_ms_ago, ..RobustRecord::default() };
+            entries.insert(name, BaselineRecord { minimum, robust });
+        }
+        let Self { host_id, cpu_model, .. } = self;
+        Ok(Body { format: FORMAT_VERSION, host_id, cpu_model, saved_unix_ms, entries })
+    }
 }
 
 /// The file of baselines of one host.
@@ -137,7 +176,7 @@ impl BaselineFile {
             [(self.path.clone(), BaselineOrigin::File), (self.backup(), BaselineOrigin::Backup)]
         {
             match self.read(&path) {
-                Ok(Some(body)) => return self.accept(body, origin, problems),
+                Ok(Some(body)) => return self.accept(body, origin, problems, now_unix_ms),
                 Ok(None) => {}
                 Err(bad) => {
                     let moved = match move_aside(&path, now_unix_ms) {
@@ -155,7 +194,13 @@ impl BaselineFile {
         reset(problems.join("; "))
     }
 
-    fn accept(&self, body: Body, origin: BaselineOrigin, mut problems: Vec<String>) -> LoadedBaselines {
+    fn accept(
+        &self,
+        body: Body,
+        origin: BaselineOrigin,
+        mut problems: Vec<String>,
+        now_unix_ms: u64,
+    ) -> LoadedBaselines {
         if let (Some(then), Some(now)) = (&body.cpu_model, &self.owner.cpu_model)
             && then != now
         {
@@ -168,7 +213,9 @@ impl BaselineFile {
             problems.push("the copy before it is used".to_owned());
         }
         let warning = (!problems.is_empty()).then(|| format!("baselines: {}", problems.join("; ")));
-        LoadedBaselines { baselines: body.entries, origin, warning }
+        let passed = Duration::from_millis(now_unix_ms.saturating_sub(body.saved_unix_ms));
+        let older = |(name, record): (String, BaselineRecord)| (name, record.older_by(passed));
+        LoadedBaselines { baselines: body.entries.into_iter().map(older).collect(), origin, warning }
     }
 
     /// `None` when there is no such file.
@@ -187,16 +234,18 @@ impl BaselineFile {
         Ok(Some(body))
     }
 
-    /// Saves `baselines` in place of those on disk. Blocks until they are on the disk.
+    /// Saves `baselines`, whose ages are of `now_unix_ms`, in place of those on disk. Blocks until they are on the
+    /// disk.
     ///
     /// # Errors
     /// When the disk refuses; the baselines before are then still there.
-    pub fn save(&self, baselines: &Baselines) -> Result<(), SaveError> {
+    pub fn save(&self, baselines: &Baselines, now_unix_ms: u64) -> Result<(), SaveError> {
         let failed = |step| move |source| SaveError { path: self.path.clone(), step, source };
         let body = Body {
             format: FORMAT_VERSION,
             host_id: self.owner.host_id.clone(),
             cpu_model: self.owner.cpu_model.clone(),
+            saved_unix_ms: now_unix_ms,
             entries: baselines.clone(),
         };
         let bytes = encode(&body).map_err(failed("encode"))?;
@@ -257,16 +306,23 @@ fn decode(bytes: &[u8]) -> Result<Body, BadFile> {
     let (header, rest) = bytes.split_at(end);
     let json = rest.get(1..).unwrap_or_default();
     let header = std::str::from_utf8(header).map_err(|_| BadFile::Header)?;
-    let expected = header.strip_prefix(&format!("{MAGIC} {FORMAT_VERSION} ")).ok_or(BadFile::Header)?;
+    let checksum_of = |version: u32| header.strip_prefix(&format!("{MAGIC} {version} "));
+    let (expected, is_old) = match (checksum_of(FORMAT_VERSION), checksum_of(FORMAT_OF_0_1)) {
+        (Some(expected), _) => (expected, false),
+        (None, Some(expected)) => (expected, true),
+        (None, None) => return Err(BadFile::Header),
+    };
     if checksum(json) != expected {
         return Err(BadFile::Checksum);
     }
-    let body: Body = serde_json::from_slice(json)?;
-    let is_sound = |name: &str, entry: &BaselineEntry| {
-        is_name(name) && entry.baseline_us.is_finite() && entry.baseline_us > 0.0
+    let body = if is_old {
+        serde_json::from_slice::<OldBody>(json)?.into_new()?
+    } else {
+        serde_json::from_slice(json)?
     };
-    match body.entries.iter().find(|(name, entry)| !is_sound(name, entry)) {
-        Some((name, _)) => Err(BadFile::Entry(name.clone())),
+    // Numbers that cannot be true are left out one by one when they are restored.
+    match body.entries.keys().find(|name| !is_name(name)) {
+        Some(name) => Err(BadFile::Name(name.clone())),
         None => Ok(body),
     }
 }

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
+use usher_placement::host::{CoreSettings, NameSettings};
 use usher_runtime::clock::Clock;
 use usher_types::{BootId, Endpoint, Hello, HostId, HostName, PoolName, Zone};
 
 use super::{AgentError, Tasks};
 use crate::config::AgentConfig;
 use crate::host::machine::{InventoryLooks, Measuring, OtherCollectors, run_periods};
-use crate::host::{BaselineSource, CoreSettings, HostHandle, HostSetup, OpenHost, open};
+use crate::host::{BaselineSource, HostHandle, HostSetup, OpenHost, open};
 use crate::latency::counters::IngestCounters;
 use crate::latency::listener::{LatencyListener, ListenAddresses, TimingBatch};
 use crate::sample::sessions::SessionReader;
@@ -24,6 +25,7 @@ pub(super) async fn start(
     config: &AgentConfig,
     boot: &BootId,
     clock: &Arc<dyn Clock>,
+    names: NameSettings,
     tasks: &mut Tasks,
 ) -> Result<HostHandle, AgentError> {
     let facts = HostFacts::read();
@@ -38,6 +40,7 @@ pub(super) async fn start(
         latency_period: config.latency.period.get(),
         periods: config.latency.periods,
         max_names: config.latency.max_names,
+        names,
     };
     let setup = HostSetup {
         state_folder: config.state_dir.clone(),
@@ -64,6 +67,7 @@ pub(super) async fn start(
         report_interval: config.report_interval.get(),
         latency_period: config.latency.period.get(),
         is_virtual: false,
+        is_reporter: false,
     };
     let opened = open(setup, core, clock.clone(), hello)
         .map_err(|source| AgentError::Open { name: name.to_string(), source })?;
@@ -88,7 +92,8 @@ async fn start_tasks(
         clock: clock.clone(),
     };
     let measuring = Measuring {
-        sampler: Sampler::new(&config.root, config.sessions.clone(), BusAddress::System),
+        sampler: Sampler::new(&config.root, config.sessions.clone(), BusAddress::System)
+            .with_mounts(&config.mounts),
         sessions: SessionReader::new(config.sessions.clone(), &config.root, BusAddress::System),
         report_interval: config.report_interval.get(),
         refresh,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use usher_placement::host::{CoreSettings, NameSettings};
 use usher_runtime::clock::Clock;
 use usher_types::{
     BootId, Endpoint, Hello, HostId, HostName, IdError, OperationName, PoolName, Replica, ResourceId, Zone,
@@ -11,7 +12,7 @@ use usher_types::{
 use super::machine::incarnation_ms;
 use super::{AgentError, Tasks, place_news};
 use crate::config::AgentConfig;
-use crate::host::{BaselineSource, CoreSettings, HostHandle, HostSetup, Listing, OpenHost, open};
+use crate::host::{BaselineSource, HostHandle, HostSetup, Listing, OpenHost, open};
 use crate::virtual_hosts::{
     CORES, FIXED_BASELINE_US, MEMORY_BYTES, ModelHost, ModelKind, OPERATION, Slot, Source, Ticker,
     VirtualOptions,
@@ -23,6 +24,7 @@ pub(super) fn start(
     options: &VirtualOptions,
     boot: &BootId,
     clock: &Arc<dyn Clock>,
+    names: &NameSettings,
     tasks: &mut Tasks,
 ) -> Result<Vec<HostHandle>, AgentError> {
     allow_many_connections(options.count * config.coordinators.len());
@@ -39,7 +41,7 @@ pub(super) fn start(
             placed: (options.kind == ModelKind::Model).then(|| (index, places_in.clone())),
             refreshable: false,
         };
-        let core = core_settings(config, &**clock)?;
+        let core = core_settings(config, &**clock, names)?;
         let hello = hello(config, options, index, boot, &core, &name)?;
         let opened = open(setup, core, clock.clone(), hello)
             .map_err(|source| AgentError::Open { name: name.to_string(), source })?;
@@ -71,7 +73,11 @@ fn baselines(options: &VirtualOptions, index: usize) -> Result<BaselineSource, A
     Ok(BaselineSource::NotKept { known })
 }
 
-fn core_settings(config: &AgentConfig, clock: &dyn Clock) -> Result<CoreSettings, AgentError> {
+fn core_settings(
+    config: &AgentConfig,
+    clock: &dyn Clock,
+    names: &NameSettings,
+) -> Result<CoreSettings, AgentError> {
     Ok(CoreSettings {
         pool: PoolName::new(&config.pool)?,
         overrides: config.host_overrides(),
@@ -79,6 +85,7 @@ fn core_settings(config: &AgentConfig, clock: &dyn Clock) -> Result<CoreSettings
         latency_period: config.latency.period.get(),
         periods: config.latency.periods,
         max_names: config.latency.max_names,
+        names: names.clone(),
     })
 }
 
@@ -114,6 +121,7 @@ fn hello(
         report_interval,
         latency_period,
         is_virtual: true,
+        is_reporter: false,
     })
 }
 

@@ -223,9 +223,13 @@ impl Reporter {
                     let (host, coordinator) = (&self.host.hello.host_name, self.target.as_str());
                     tracing::info!(%host, coordinator, coordinator_id, instance_id, "attached");
                 }
-                Ok(Wanted::Tick { tick: newest, spread }) => {
+                Ok(Wanted::Tick { tick: newest, spread, confirmed_elsewhere }) => {
                     tick.set(newest);
                     spread.into_iter().for_each(|spread| reconnect.told(spread));
+                    if let Some(age) = confirmed_elsewhere {
+                        let command = HostCommand::ConfirmedElsewhere { age };
+                        self.host.commands.send(command).await.map_err(|_| StreamEnd::HostGone)?;
+                    }
                 }
                 Ok(Wanted::Host(command)) => {
                     self.host.commands.send(command).await.map_err(|_| StreamEnd::HostGone)?;

@@ -6,12 +6,13 @@
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use usher_placement::host::{Limits, VersionedSettings};
 use usher_proto::v1;
 use usher_proto::v1::attach_response::Message;
-use usher_proto::{ExpectSession, PoolSettings, read};
-use usher_types::FieldFault;
+use usher_proto::{ExpectSession, OutcomeNotice, PoolSettings, Tick, read};
+use usher_types::{FieldFault, ToldOutcome};
 
-use crate::host::{Answer, HostCommand, VersionedPolicy};
+use crate::host::{Answer, HostCommand};
 
 /// What one message wants.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ pub(super) enum Wanted {
         tick: u64,
         /// Another bound of the wait before a reconnect.
         spread: Option<Duration>,
+        /// Since a place on another host of the pool became a session.
+        confirmed_elsewhere: Option<Duration>,
     },
     /// Something of the host.
     Host(HostCommand),
@@ -76,20 +79,22 @@ pub(super) fn wanted(
             instance_id: welcome.instance_id,
             spread: Duration::from_millis(u64::from(welcome.reconnect_spread_ms)),
         },
-        Message::Tick(tick) => Wanted::Tick {
-            tick: tick.tick,
-            spread: tick.reconnect_spread_ms.map(|ms| Duration::from_millis(u64::from(ms))),
-        },
+        Message::Tick(tick) => {
+            let Tick { tick, reconnect_spread: spread, confirmed_elsewhere } = read::tick(tick);
+            Wanted::Tick { tick, spread, confirmed_elsewhere }
+        }
         Message::PoolSettings(settings) => {
             let told = read::pool_settings(settings).map_err(Misread::many("the settings"))?;
-            let PoolSettings { pool, version, policy, drain: _ } = told;
-            let settings = Box::new(VersionedPolicy { version, policy });
+            // The admin's drain is for the coordinators, which know it.
+            let PoolSettings { pool, version, policy, drain: _, marks } = told;
+            let settings = Box::new(VersionedSettings { version, policy, marks: marks.unwrap_or_default() });
             Wanted::Host(HostCommand::Settings { from, pool, settings })
         }
         Message::ExpectSession(expect) => {
             let told = read::expect_session(expect).map_err(Misread::one("a place"))?;
-            let ExpectSession { place, ask, max_users } = told;
-            Wanted::Host(HostCommand::Expect { place, ask, limit: max_users.finite(), reply: reply.clone() })
+            let ExpectSession { place, ask, max_users, max_pending } = told;
+            let limits = Limits { max_users: max_users.finite(), max_pending: max_pending.finite() };
+            Wanted::Host(HostCommand::Expect { place, ask, limits, reply: reply.clone() })
         }
         Message::EndPlace(end) => {
             let end = read::end_place(end).map_err(Misread::one("the end of a place"))?;
@@ -97,7 +102,9 @@ pub(super) fn wanted(
         }
         Message::OutcomeNotice(notice) => {
             let notice = read::outcome_notice(notice).map_err(Misread::one("an outcome"))?;
-            Wanted::Host(HostCommand::Outcome { token: notice.token, outcome: notice.outcome })
+            let OutcomeNotice { token, outcome, cause, succeeded_elsewhere } = notice;
+            let told = ToldOutcome { token, outcome, cause, age: Duration::ZERO, succeeded_elsewhere };
+            Wanted::Host(HostCommand::Outcome(told))
         }
         Message::SessionCheck(check) => {
             let check = read::session_check(check).map_err(Misread::one("a session check"))?;
@@ -107,6 +114,10 @@ pub(super) fn wanted(
                 user: check.user,
                 reply: reply.clone(),
             })
+        }
+        Message::ResetBaselines(reset) => {
+            let reset = read::reset_baselines(reset).map_err(Misread::one("a reset of baselines"))?;
+            Wanted::Host(HostCommand::ResetBaselines { operation: reset.operation })
         }
         Message::Ping(ping) => Wanted::Answer(Answer::Pong { nonce: ping.nonce }),
         Message::GoElsewhere(hint) => Wanted::GoElsewhere(hint.reason),
@@ -135,7 +146,7 @@ mod tests {
             cost: 1,
             ..v1::PendingPlace::default()
         };
-        let expect = v1::ExpectSession { place: Some(place), ask: true, max_users: None };
+        let expect = v1::ExpectSession { place: Some(place), ask: true, ..v1::ExpectSession::default() };
         let error = read_one(Some(Message::ExpectSession(expect))).unwrap_err().to_string();
         assert!(error.contains("a place") && error.contains("request_id"), "{error}");
     }
@@ -143,8 +154,9 @@ mod tests {
     #[test]
     fn settings_that_are_out_of_range_are_refused() {
         let policy = v1::Policy { range: Some(f64::NAN), ..v1::Policy::default() };
+        let pool = "desk".to_owned();
         let settings =
-            v1::PoolSettings { pool: "desk".into(), version: 1, policy: Some(policy), drain: None };
+            v1::PoolSettings { pool, version: 1, policy: Some(policy), ..v1::PoolSettings::default() };
         let error = read_one(Some(Message::PoolSettings(settings))).unwrap_err().to_string();
         assert!(error.contains("range"), "{error}");
     }
@@ -153,5 +165,33 @@ mod tests {
     fn a_ping_wants_its_answer() {
         let ping = Message::Ping(v1::Ping { nonce: 7 });
         assert!(matches!(read_one(Some(ping)), Ok(Wanted::Answer(Answer::Pong { nonce: 7 }))));
+    }
+
+    #[test]
+    fn a_failure_is_told_with_its_cause_and_whether_its_gateway_succeeds_elsewhere() {
+        let notice = v1::OutcomeNotice {
+            token: Some(v1::Token { gateway: "g".into(), request_id: "R1".into() }),
+            outcome: v1::Outcome::Failed.into(),
+            cause: Some(v1::FailoverCause::Refused.into()),
+            succeeded_elsewhere: true,
+        };
+        let Ok(Wanted::Host(HostCommand::Outcome(told))) = read_one(Some(Message::OutcomeNotice(notice)))
+        else {
+            panic!("an outcome")
+        };
+        assert_eq!((told.cause, told.succeeded_elsewhere), (Some(usher_types::FailureCause::Refused), true));
+    }
+
+    #[test]
+    fn a_reset_of_an_operation_that_cannot_be_one_is_refused() {
+        let reset = |operation: &str| {
+            let reset = v1::ResetBaselines { operation: Some(operation.into()) };
+            read_one(Some(Message::ResetBaselines(reset)))
+        };
+        assert!(matches!(
+            reset("logon"),
+            Ok(Wanted::Host(HostCommand::ResetBaselines { operation: Some(_) }))
+        ));
+        assert!(reset("log on").is_err());
     }
 }

@@ -17,9 +17,9 @@ use usher_types::{Goodbye, Latency, Load, Replica, Session};
 use super::pages::{Entry, Pages, inventory_page, sessions_page};
 use crate::host::{Answer, HostHandle};
 
-/// Bound of the places in one Load, bytes: below the 4 MiB that a coordinator takes unless told otherwise, with room for
+/// Bound of the places and outcomes in one Load, bytes: below the 4 MiB that a coordinator takes unless told otherwise, with room for
 /// all else. Only names of hundreds of bytes could bring the live places alone above it.
-const PLACES_BYTES: usize = 4_000_000;
+const LISTS_BYTES: usize = 4_000_000;
 
 /// The newest tick of a stream, shared by its two directions. 0 stands for none yet: coordinators count from 1.
 #[derive(Debug, Default)]
@@ -184,23 +184,25 @@ fn load_message(load: &Load, sequence: u64, tick_echo: Option<u64>, streams_held
     message.sequence = sequence;
     message.tick_echo = tick_echo;
     message.streams_held = streams_held;
-    message.ended.drain(..ended_without_room(load));
+    let pending: usize = load.pending.iter().map(Entry::wire_bytes).sum();
+    let mut room = LISTS_BYTES.saturating_sub(pending);
+    message.outcomes.drain(..without_room(&load.outcomes, &mut room));
+    message.ended.drain(..without_room(&load.ended, &mut room));
     Message::Load(message)
 }
 
-/// How many of the places that ended, the oldest first, must stay out of the Load. Whoever misses an end counts that
-/// place until the host no longer lists it, or its time is over: too many for a while, never too few.
-fn ended_without_room(load: &Load) -> usize {
-    let pending: usize = load.pending.iter().map(Entry::wire_bytes).sum();
-    let mut room = PLACES_BYTES.saturating_sub(pending);
-    let fitting = load.ended.iter().rev().take_while(|place| match room.checked_sub(place.wire_bytes()) {
+/// How many entries, the oldest first, must stay out of the Load; the others use up `room`. Whoever misses an end counts
+/// that place until the host no longer lists it, or its time is over: too many for a while, never too few. Whoever
+/// misses an outcome heard of it from its gateway, or knows one success less.
+fn without_room<T: Entry>(entries: &[T], room: &mut usize) -> usize {
+    let fitting = entries.iter().rev().take_while(|entry| match room.checked_sub(entry.wire_bytes()) {
         Some(left) => {
-            room = left;
+            *room = left;
             true
         }
         None => false,
     });
-    load.ended.len() - fitting.count()
+    entries.len() - fitting.count()
 }
 
 fn latency_message(latency: &Latency, sequence: u64) -> Message {
@@ -227,7 +229,10 @@ mod tests {
     use std::time::Duration;
 
     use prost::Message as _;
-    use usher_types::{EndReason, EndedPlace, Endpoint, GatewayId, PendingPlace, PoolName, RequestId, Token};
+    use usher_types::{
+        EndReason, EndedPlace, Endpoint, GatewayId, Outcome, PendingPlace, PoolName, RequestId, Token,
+        ToldOutcome,
+    };
 
     use super::*;
 
@@ -262,8 +267,16 @@ mod tests {
             pool: pool.clone(),
             endpoint: endpoint.clone(),
         };
+        let outcome = |number| ToldOutcome {
+            token: token(number),
+            outcome: Outcome::Connected,
+            cause: None,
+            age: Duration::from_secs(60),
+            succeeded_elsewhere: true,
+        };
         let (pending, ended) = ((0..4095).map(pending).collect(), (0..4095).map(ended).collect());
-        Load { pending, ended, ..Load::default() }
+        let outcomes = (0..1000).map(outcome).collect();
+        Load { pending, ended, outcomes, ..Load::default() }
     }
 
     fn sent(load: &Load) -> v1::Load {
@@ -278,7 +291,8 @@ mod tests {
         let long = sent(&full_load(128));
         assert!(long.encoded_len() < 4 << 20, "{}", long.encoded_len());
         assert_eq!(long.pending.len(), 4095, "every live place");
-        assert!((1000..4095).contains(&long.ended.len()), "{}", long.ended.len());
+        assert_eq!(long.outcomes.len(), 1000);
+        assert!((500..4095).contains(&long.ended.len()), "{}", long.ended.len());
         let id = |place: &v1::EndedPlace| place.token.as_ref().unwrap().request_id.parse::<u32>().unwrap();
         assert_eq!(id(long.ended.last().unwrap()), 4094, "the newest");
 

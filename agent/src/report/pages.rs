@@ -6,7 +6,9 @@
 use std::sync::Arc;
 
 use usher_proto::{InventoryPage, SessionsPage};
-use usher_types::{BootTime, EndedPlace, Endpoint, PendingPlace, PoolName, Replica, Session, Token};
+use usher_types::{
+    BootTime, EndedPlace, Endpoint, PendingPlace, PoolName, Replica, Session, Token, ToldOutcome,
+};
 
 use crate::host::Listing;
 
@@ -32,6 +34,12 @@ impl Entry for Replica {
 impl Entry for Session {
     fn wire_bytes(&self) -> usize {
         self.id.len() + self.user.len() + OVERHEAD_BYTES
+    }
+}
+
+impl Entry for ToldOutcome {
+    fn wire_bytes(&self) -> usize {
+        self.token.gateway.as_str().len() + self.token.request_id.as_str().len() + OVERHEAD_BYTES
     }
 }
 

@@ -3,8 +3,9 @@
 //! Each value has its own source and fails alone: an unreadable utmp must not hide the CPU. A value that a source
 //! could not give is absent, and its collector says why; nothing is ever 0 or guessed in its place.
 //!
-//! Three groups run side by side, each with its own deadline, so that a hung one cannot stop the report: the files of
-//! the kernel, the nologin files (which may lie on a mounted disk), and the sessions (which ask another program).
+//! Groups run side by side, each with its own deadline, so that a hung one cannot stop the report: the files of the
+//! kernel, the nologin files (which may lie on a mounted disk), each chosen mount, and the sessions (which ask another
+//! program).
 
 pub mod cpu;
 mod deadline;
@@ -12,7 +13,9 @@ mod error;
 pub mod host_facts;
 pub mod logind;
 pub mod memory;
+pub mod mounts;
 pub mod nologin;
+pub mod pressure;
 pub mod processes;
 pub mod sessions;
 mod source;
@@ -26,10 +29,12 @@ pub use error::{SampleError, describe};
 pub use host_facts::HostFacts;
 pub use logind::BusAddress;
 pub use memory::Memory;
+pub use mounts::MountUse;
 pub use sessions::{SessionConfig, SessionReading, SessionSample, SessionSeen, SessionSource, SessionState};
 
 use cpu::{CpuReading, CpuSampler};
 use deadline::Detached;
+use futures::future::join_all;
 use sessions::SessionReader;
 
 /// How long each group of sources is waited for. Below half of the default report interval of 5 s, so that even a
@@ -39,9 +44,9 @@ pub const SOURCE_DEADLINE: Duration = Duration::from_secs(2);
 /// How a collector fares.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CollectorStatus {
-    /// `cpu`, `memory`, `processes`, `uptime`, `readiness` or `users`.
+    /// `cpu`, `memory`, `processes`, `uptime`, `pressure`, `readiness`, `mounts` or `users`.
     pub name: &'static str,
-    /// Where the value comes from: `proc`, `nologin`, `logind`, `utmp` or `none`.
+    /// Where the value comes from: `proc`, `nologin`, `statvfs`, `logind`, `utmp` or `none`.
     pub source: &'static str,
     /// Why there is no value. Absent when there is one, or when there cannot be one yet.
     pub error: Option<String>,
@@ -72,6 +77,11 @@ pub struct HostSample {
     pub not_ready: Option<String>,
     /// Time since boot.
     pub uptime: Option<Duration>,
+    /// Share of time in which all work waited for CPU, memory or disk, whichever is highest, 0..=100. Absent also where
+    /// the kernel does not measure it.
+    pub psi_full_percent: Option<f64>,
+    /// The chosen mounts whose use is known.
+    pub mounts: Vec<MountUse>,
     /// One entry per collector.
     pub collectors: Vec<CollectorStatus>,
 }
@@ -83,6 +93,7 @@ struct FileSample {
     memory: Result<Memory, SampleError>,
     processes: Result<u32, SampleError>,
     uptime: Result<Duration, SampleError>,
+    psi_full_percent: Result<Option<f64>, SampleError>,
 }
 
 /// Reads the files of the kernel; remembers the last look at the CPU counters.
@@ -105,6 +116,7 @@ impl FileSources {
             memory: memory::read(root),
             processes: processes::read(root),
             uptime: uptime::read(root),
+            psi_full_percent: pressure::read(root),
         }
     }
 }
@@ -117,6 +129,7 @@ pub struct Sampler {
     deadline: Duration,
     files: Detached<FileSources>,
     nologin: Detached<()>,
+    mounts: Vec<(PathBuf, Detached<()>)>,
     sessions: SessionReader,
 }
 
@@ -129,8 +142,16 @@ impl Sampler {
             deadline: SOURCE_DEADLINE,
             files: Detached::new("/proc"),
             nologin: Detached::new("nologin"),
+            mounts: Vec::new(),
             sessions: SessionReader::new(sessions, root, bus),
         }
+    }
+
+    /// With an eye on these mounts too.
+    #[must_use]
+    pub fn with_mounts(mut self, paths: &[PathBuf]) -> Self {
+        self.mounts = paths.iter().map(|path| (path.clone(), Detached::new("statvfs"))).collect();
+        self
     }
 
     /// Takes one sample. Never fails: what could not be read is absent. Returns within two [`SOURCE_DEADLINE`]s.
@@ -140,9 +161,16 @@ impl Sampler {
     pub async fn sample(&mut self) -> HostSample {
         let at = uptime::boot_clock();
         let (files_root, nologin_root) = (self.root.clone(), self.root.clone());
-        let (files, nologin, sessions) = tokio::join!(
+        let (root, deadline) = (&self.root, self.deadline);
+        let mounts = self.mounts.iter_mut().map(async |(path, detached)| {
+            let (root, mount) = (root.clone(), path.clone());
+            let read = detached.run(deadline, move |()| mounts::read(&root, &mount)).await;
+            (path.display().to_string(), read.and_then(|read| read))
+        });
+        let (files, nologin, mounts, sessions) = tokio::join!(
             self.files.run(self.deadline, move |sources| sources.sample_files(&files_root, at)),
             self.nologin.run(self.deadline, move |()| nologin::read(&nologin_root)),
+            join_all(mounts),
             self.sessions.read(self.deadline),
         );
         let mut sample = HostSample {
@@ -153,10 +181,13 @@ impl Sampler {
             sessions: None,
             not_ready: None,
             uptime: None,
-            collectors: Vec::with_capacity(6),
+            psi_full_percent: None,
+            mounts: Vec::new(),
+            collectors: Vec::with_capacity(8),
         };
         sample.take_files(files);
         sample.take_nologin(nologin.and_then(|read| read));
+        sample.take_mounts(mounts);
         sample.take_sessions(sessions);
         sample
     }
@@ -168,14 +199,14 @@ impl HostSample {
             Ok(files) => files,
             Err(error) => {
                 let error = Some(describe(&error));
-                for name in ["cpu", "memory", "processes", "uptime"] {
+                for name in ["cpu", "memory", "processes", "uptime", "pressure"] {
                     let error = error.clone();
                     self.collectors.push(CollectorStatus { name, source: "proc", error, warning: None });
                 }
                 return;
             }
         };
-        let FileSample { cpu, memory, processes, uptime } = files;
+        let FileSample { cpu, memory, processes, uptime, psi_full_percent } = files;
         let mut status = CollectorStatus::of("cpu", "proc", &cpu);
         if let Ok(reading) = cpu {
             self.cpu_percent = reading.percent;
@@ -185,6 +216,7 @@ impl HostSample {
         self.memory = self.take("memory", memory);
         self.processes = self.take("processes", processes);
         self.uptime = self.take("uptime", uptime);
+        self.psi_full_percent = self.take("pressure", psi_full_percent).flatten();
     }
 
     fn take<T>(&mut self, name: &'static str, result: Result<T, SampleError>) -> Option<T> {
@@ -195,6 +227,21 @@ impl HostSample {
     fn take_nologin(&mut self, nologin: Result<Option<String>, SampleError>) {
         self.collectors.push(CollectorStatus::of("readiness", "nologin", &nologin));
         self.not_ready = nologin.ok().flatten();
+    }
+
+    fn take_mounts(&mut self, mounts: Vec<(String, Result<f64, SampleError>)>) {
+        if mounts.is_empty() {
+            return;
+        }
+        let mut errors = Vec::new();
+        for (path, used) in mounts {
+            match used {
+                Ok(used_percent) => self.mounts.push(MountUse { path, used_percent }),
+                Err(error) => errors.push(format!("{path}: {}", describe(&error))),
+            }
+        }
+        let error = (!errors.is_empty()).then(|| errors.join("; "));
+        self.collectors.push(CollectorStatus { name: "mounts", source: "statvfs", error, warning: None });
     }
 
     fn take_sessions(&mut self, sessions: Result<SessionReading, SampleError>) {
@@ -238,6 +285,7 @@ mod tests {
             ("proc/stat", "cpu 0 0 0 0 0 0 0 0\n"),
             ("proc/meminfo", "MemTotal: 100 kB\nMemAvailable: 25 kB\n"),
             ("proc/uptime", "60.00 1.00\n"),
+            ("proc/pressure/io", "full avg10=4.50 avg60=0.00 avg300=0.00 total=1\n"),
             ("proc/7/stat", ""),
             ("etc/nologin", "closed for repairs\n"),
         ]);
@@ -247,6 +295,7 @@ mod tests {
         assert_eq!(errors(&first), ["users"]);
         assert_eq!(first.memory, Some(Memory { used_bytes: 75 * 1024, total_bytes: 100 * 1024 }));
         assert_eq!((first.processes, first.uptime), (Some(1), Some(Duration::from_secs(60))));
+        assert_eq!(first.psi_full_percent, Some(4.5));
         assert_eq!(first.not_ready.as_deref(), Some("closed for repairs"));
 
         fs::write(root.path().join("proc/stat"), "cpu 1 0 0 1 0 0 0 0\n").expect("written");
@@ -267,11 +316,21 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_mount_that_is_not_there_hides_no_other() {
+        let root = tree(&[("home/alice/x", "")]);
+        let chosen = ["/home", "/srv"].map(PathBuf::from);
+        let sample = sampler(root.path()).with_mounts(&chosen).sample().await;
+        assert_eq!(sample.mounts.iter().map(|mount| mount.path.as_str()).collect::<Vec<_>>(), ["/home"]);
+        let mounts = sample.collectors.iter().find(|status| status.name == "mounts").expect("a collector");
+        assert!(mounts.error.as_ref().expect("an error").starts_with("/srv: "));
+    }
+
+    #[tokio::test]
     async fn this_machine_can_be_sampled() {
         let sample =
             Sampler::new(Path::new("/"), SessionConfig::default(), BusAddress::System).sample().await;
         assert!(sample.memory.is_some() && sample.processes.is_some() && sample.uptime.is_some());
-        assert_eq!(sample.collectors.len(), 6);
+        assert_eq!(sample.collectors.len(), 7);
     }
 
     #[tokio::test]
@@ -283,7 +342,7 @@ mod tests {
         let mut sampler = sampler(root.path());
         sampler.deadline = Duration::from_millis(200);
         let first = sampler.sample().await;
-        assert_eq!(errors(&first), ["cpu", "memory", "processes", "uptime", "users"]);
+        assert_eq!(errors(&first), ["cpu", "memory", "processes", "uptime", "pressure", "users"]);
         let why = first.collectors[0].error.as_deref().expect("an error");
         assert_eq!(why, "/proc: timed out after 200 ms");
         let again = sampler.sample().await;

@@ -6,11 +6,10 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use usher_placement::reservation::Occupancy;
+use usher_placement::host::{Measurement, Occupancy};
 use usher_types::{Memory, Percent};
 
 use super::{MEMORY_BYTES, OPERATION, collectors};
-use crate::host::Measurement;
 use crate::latency::listener::OwnedTiming;
 
 /// The baseline of a fixed host with an expansion factor.

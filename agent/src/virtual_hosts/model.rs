@@ -13,12 +13,11 @@ use std::time::Duration;
 
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
-use usher_placement::reservation::Occupancy;
+use usher_placement::host::{Measurement, Occupancy};
 use usher_types::{Memory, Percent, Session, SessionState, Token};
 
 use super::draws::{bounded_pareto, exponential, lognormal, normal, poisson, unit};
 use super::{CORES, MEMORY_BYTES, OPERATION, collectors};
-use crate::host::Measurement;
 use crate::latency::listener::OwnedTiming;
 
 const STEP_S: f64 = 0.1;

@@ -157,7 +157,9 @@ impl Slot {
             }
         };
         match (values, occupancy) {
-            (Some(values), Some(occupancy)) => self.send(SourceEvent::Measured { values, occupancy }),
+            (Some(values), Some(occupancy)) => {
+                self.send(SourceEvent::Measured { values: Box::new(values), occupancy })
+            }
             (None, Some(occupancy)) => self.send(SourceEvent::Sessions(occupancy)),
             _ => {}
         }

@@ -162,7 +162,9 @@ impl Stream {
         max_users: u32,
     ) -> Result<(), v1::RefusalReason> {
         let token = place.token.clone();
-        let expect = v1::ExpectSession { place: Some(place), ask: true, max_users: Some(max_users) };
+        let max_users = Some(max_users);
+        let expect =
+            v1::ExpectSession { place: Some(place), ask: true, max_users, ..v1::ExpectSession::default() };
         self.send(ToAgent::ExpectSession(expect)).await;
         self.wait_for("an answer", |message| match message {
             FromAgent::PlaceAnswer(answer) if answer.token == token => Some(match answer.refused {

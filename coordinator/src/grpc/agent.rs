@@ -18,9 +18,9 @@ use usher_proto::{
     write,
 };
 use usher_runtime::{identity::Transport, shutdown::Shutdown};
-use usher_types::{FieldFault, Goodbye, Hello, HostId, Replica, Session};
+use usher_types::{FieldFault, Goodbye, Hello, HostId, PendingLimit, Replica, Session, UserLimit};
 
-use super::{caller, unavailable};
+use super::{caller, pages::Pages, unavailable};
 use crate::{
     farm_command::{Admitted, FarmCommand, Source},
     links::{HostLink, HostOutput, OUTBOX, Ticks},
@@ -34,8 +34,6 @@ const HELLO_WITHIN: Duration = Duration::from_secs(5);
 /// How long a host may take to answer a ping before another machine may have its id.
 const PING_WITHIN: Duration = Duration::from_secs(2);
 const TICK_EVERY: Duration = Duration::from_secs(1);
-/// Entries of a list that is sent in pages: far above what one host serves, and a bound on memory.
-const MAX_LISTED: usize = 200_000;
 /// Messages of one stream that may wait for the farm: a host that floods waits for itself and fills nobody's queue.
 const TURNS: usize = 4;
 
@@ -177,11 +175,7 @@ impl Agents {
         }
         if let Some(retired) = &attached.retired {
             tracing::info!(%retired, %host_id, "a host was replaced by another one with its certificate name");
-            writes.push(Write::DeleteDrain(retired.clone()));
-            if let Some(mark) = &admitted.drain {
-                let record = stored::drain_to_store(mark, self.shared.clock.wall_unix_ms());
-                writes.push(Write::PutDrain(host_id.clone(), record));
-            }
+            writes.push(Write::MoveMarks(retired.clone(), host_id.clone()));
         }
         if attached.drain_ended {
             writes.push(Write::DeleteDrain(host_id.clone()));
@@ -210,8 +204,12 @@ impl Agents {
         let now = self.shared.now();
         for place in self.shared.ledger.on_host(&hello.host_id).iter().filter_map(|grant| grant.to_place(now))
         {
-            let expect =
-                proto::ExpectSession { place, ask: false, max_users: usher_types::UserLimit::Unlimited };
+            let expect = proto::ExpectSession {
+                place,
+                ask: false,
+                max_users: UserLimit::Unlimited,
+                max_pending: PendingLimit::Unlimited,
+            };
             link.send(Message::ExpectSession(write::expect_session(&expect)));
         }
     }
@@ -226,46 +224,6 @@ fn refused(why: &AttachRefused) -> Status {
         | AttachRefused::OtherName { .. } => (Code::PermissionDenied, reason::IDENTITY_MISMATCH),
     };
     error::status(code, reason, why.to_string(), Default::default(), None)
-}
-
-/// A list that comes in pages. Page 0 begins it, the last page makes it valid; anything else is dropped.
-struct Pages<T> {
-    generation: u64,
-    next_page: Option<u32>,
-    entries: Vec<T>,
-}
-
-impl<T> Default for Pages<T> {
-    fn default() -> Self {
-        Self { generation: 0, next_page: None, entries: Vec::new() }
-    }
-}
-
-impl<T> Pages<T> {
-    /// The whole list, if this page completes it.
-    fn take(&mut self, generation: u64, page: u32, last: bool, entries: Vec<T>) -> Option<Vec<T>> {
-        if page == 0 {
-            (self.generation, self.next_page) = (generation, Some(0));
-            self.entries.clear();
-        }
-        if self.next_page != Some(page) || self.generation != generation {
-            self.next_page = None;
-            return None;
-        }
-        self.next_page = page.checked_add(1);
-        self.entries.extend(entries);
-        if self.entries.len() > MAX_LISTED {
-            tracing::warn!(
-                limit = MAX_LISTED,
-                "a host lists more entries than are taken, the rest is dropped"
-            );
-            self.entries.truncate(MAX_LISTED);
-        }
-        last.then(|| {
-            self.next_page = None;
-            std::mem::take(&mut self.entries)
-        })
-    }
 }
 
 /// One host's stream, after its introduction.
@@ -313,9 +271,8 @@ impl HostStream {
                     return None;
                 }
                 _ = ticks.tick() => {
-                    let tick = self.ticks.next(self.shared.now());
-                    let reconnect_spread_ms = self.changed_spread();
-                    if !self.link.send(Message::Tick(v1::Tick { tick, reconnect_spread_ms })) {
+                    let tick = self.next_tick();
+                    if !self.link.send(Message::Tick(tick)) {
                         return None;
                     }
                     continue;
@@ -410,6 +367,18 @@ impl HostStream {
         }
     }
 
+    fn next_tick(&mut self) -> v1::Tick {
+        let now = self.shared.now();
+        v1::Tick {
+            tick: self.ticks.next(now),
+            reconnect_spread_ms: self.changed_spread(),
+            confirmed_elsewhere_ms: self
+                .link
+                .last_confirmed_elsewhere()
+                .map(|at| stored::millis(now.since(at))),
+        }
+    }
+
     /// The first agents of a farm attach when it is small: as it grows, they must know that they come back among many.
     fn changed_spread(&mut self) -> Option<u32> {
         let spread_ms = self.shared.reconnect_spread_ms();
@@ -438,7 +407,7 @@ impl HostStream {
 }
 
 /// Fields whose faults are counted apart: sensors break one by one.
-const COUNTED_FIELDS: [&str; 11] = [
+const COUNTED_FIELDS: [&str; 19] = [
     "cpu_percent",
     "runnable_demand",
     "memory_used_bytes",
@@ -450,6 +419,14 @@ const COUNTED_FIELDS: [&str; 11] = [
     "collectors",
     "pending",
     "ended",
+    "psi_full_percent",
+    "mounts",
+    "own_availability",
+    "replica_lag_ms",
+    "drain",
+    "outcomes",
+    "penalties",
+    "logons_in_progress",
 ];
 
 /// As the metric names a fault of `field` in a message of this kind: never by the sender's words, which may stand in
@@ -464,22 +441,4 @@ enum Taken {
     On,
     Goodbye(Goodbye),
     Stopped,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_list_is_valid_with_its_last_page_only() {
-        let mut pages = Pages::default();
-        assert_eq!(pages.take(1, 0, false, vec!["a"]), None);
-        assert_eq!(pages.take(1, 1, true, vec!["b"]), Some(vec!["a", "b"]));
-        // A page is missing, or belongs to another list: nothing of it is taken.
-        assert_eq!(pages.take(2, 0, false, vec!["a"]), None);
-        assert_eq!(pages.take(2, 2, true, vec!["c"]), None);
-        assert_eq!(pages.take(3, 0, false, vec!["a"]), None);
-        assert_eq!(pages.take(4, 1, true, vec!["b"]), None);
-        assert_eq!(pages.take(5, 0, true, vec!["z"]), Some(vec!["z"]));
-    }
 }

@@ -3,11 +3,12 @@
 mod admin;
 mod agent;
 mod directory;
+mod pages;
 mod placement;
 
 pub(crate) use admin::Admin;
 pub(crate) use agent::Agents;
-pub(crate) use directory::{Directory, count_states};
+pub(crate) use directory::{Directory, count_hosts};
 pub(crate) use placement::Placements;
 use tonic::{Request, Status};
 use usher_proto::error;

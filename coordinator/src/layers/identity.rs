@@ -106,9 +106,27 @@ fn needed_roles<B>(request: &Request<B>) -> &'static [Role] {
     match (service, method) {
         ("usher.v1.AgentService", _) => &[Role::Agent],
         ("usher.v1.PlacementService" | "usher.v1.DirectoryService", _) => &[Role::Gateway, Role::Operator],
-        ("usher.v1.AdminService", "DrainHost" | "UndrainHost" | "ListPools" | "GetPool") => &[Role::Operator],
+        ("usher.v1.AdminService", method) if is_operators(method) => &[Role::Operator],
         ("grpc.health.v1.Health", _)
         | ("grpc.reflection.v1.ServerReflection" | "grpc.reflection.v1alpha.ServerReflection", _) => &[],
         _ => &[Role::Admin],
     }
+}
+
+/// What an operator may: look at everything, and take hosts and replicas out of service. What a pool's settings are is an
+/// admin's to say.
+fn is_operators(method: &str) -> bool {
+    matches!(
+        method,
+        "ListPools"
+            | "GetPool"
+            | "GetPoolHistory"
+            | "DiffPool"
+            | "DrainHost"
+            | "UndrainHost"
+            | "SetHostMarks"
+            | "MarkReplica"
+            | "GetBaselines"
+            | "ResetBaselines"
+    )
 }

@@ -82,6 +82,11 @@ async fn each_service_is_open_to_its_roles_only() {
         ("/usher.v1.AdminService/DrainHost", "operator admin"),
         ("/usher.v1.AdminService/UndrainHost", "operator admin"),
         ("/usher.v1.AdminService/GetPool", "operator admin"),
+        ("/usher.v1.AdminService/GetPoolHistory", "operator admin"),
+        ("/usher.v1.AdminService/DiffPool", "operator admin"),
+        ("/usher.v1.AdminService/SetHostMarks", "operator admin"),
+        ("/usher.v1.AdminService/MarkReplica", "operator admin"),
+        ("/usher.v1.AdminService/ResetBaselines", "operator admin"),
         ("/usher.v1.LaterService/Anything", "admin"),
         ("/grpc.health.v1.Health/Check", "agent gateway operator admin coordinator"),
         (
@@ -261,6 +266,27 @@ impl DirectoryService for Slow {
         &self,
         _: tonic::Request<v1::ListReplicasRequest>,
     ) -> Result<tonic::Response<v1::ListReplicasResponse>, Status> {
+        Err(Status::unimplemented("not needed"))
+    }
+
+    async fn locate_resource(
+        &self,
+        _: tonic::Request<v1::LocateResourceRequest>,
+    ) -> Result<tonic::Response<v1::LocateResourceResponse>, Status> {
+        Err(Status::unimplemented("not needed"))
+    }
+
+    async fn list_decisions(
+        &self,
+        _: tonic::Request<v1::ListDecisionsRequest>,
+    ) -> Result<tonic::Response<v1::ListDecisionsResponse>, Status> {
+        Err(Status::unimplemented("not needed"))
+    }
+
+    async fn list_sessions(
+        &self,
+        _: tonic::Request<v1::ListSessionsRequest>,
+    ) -> Result<tonic::Response<v1::ListSessionsResponse>, Status> {
         Err(Status::unimplemented("not needed"))
     }
 }

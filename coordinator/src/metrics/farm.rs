@@ -18,6 +18,10 @@ use usher_types::{HostState, PoolName};
 pub struct FarmFigures {
     /// Registered hosts by pool and state. States without a host may be left out.
     pub hosts: BTreeMap<(PoolName, HostState), u64>,
+    /// Hosts that each reason holds BUSY, by pool and reason; a host may have several.
+    pub busy: BTreeMap<(PoolName, &'static str), u64>,
+    /// Replicas that admins have marked, by pool and mark.
+    pub replica_marks: BTreeMap<(PoolName, &'static str), u64>,
     /// Places given out and neither seen as sessions nor ended.
     pub reservations: u64,
     /// Decisions that `Explain` can still answer.
@@ -28,6 +32,18 @@ pub struct FarmFigures {
 struct PoolState {
     pool: String,
     state: &'static str,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct PoolReason {
+    pool: String,
+    reason: &'static str,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct PoolMark {
+    pool: String,
+    mark: &'static str,
 }
 
 pub(super) type FigureSource = Box<dyn Fn() -> FarmFigures + Send + Sync>;
@@ -58,6 +74,7 @@ impl Collector for Farm {
             let labels = PoolState { pool: pool.as_str().to_owned(), state: state.as_str() };
             gauge(*hosts).encode(family.encode_family(&labels)?)?;
         }
+        encode_marks(&figures, &mut encoder)?;
         let reservations = encoder.encode_descriptor(
             "reservations",
             "Places given out and neither seen as sessions nor ended. Growing without logins: logins fail on the way.",
@@ -73,6 +90,31 @@ impl Collector for Farm {
         )?;
         gauge(figures.decisions).encode(decisions)
     }
+}
+
+fn encode_marks(figures: &FarmFigures, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    let mut busy = encoder.encode_descriptor(
+        "hosts_busy",
+        "Hosts that each reason holds BUSY, by pool and reason. memory or mount growing: hosts fill up; \
+         user_set: somebody has set them so.",
+        None,
+        MetricType::Gauge,
+    )?;
+    for ((pool, reason), hosts) in &figures.busy {
+        let labels = PoolReason { pool: pool.as_str().to_owned(), reason };
+        gauge(*hosts).encode(busy.encode_family(&labels)?)?;
+    }
+    let mut marks = encoder.encode_descriptor(
+        "replica_marks",
+        "Replicas that admins have taken out of service, by pool and mark. Not 0 for long: somebody has forgotten one.",
+        None,
+        MetricType::Gauge,
+    )?;
+    for ((pool, mark), replicas) in &figures.replica_marks {
+        let labels = PoolMark { pool: pool.as_str().to_owned(), mark };
+        gauge(*replicas).encode(marks.encode_family(&labels)?)?;
+    }
+    Ok(())
 }
 
 fn gauge(value: u64) -> ConstGauge {

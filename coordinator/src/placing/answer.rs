@@ -1,213 +1,149 @@
-//! Answers, and the errors that say no.
+//! Answers, and the errors that say no, as the wire has them.
 
 use std::{collections::HashMap, time::Duration};
 
 use tonic::{Code, Status};
 use usher_placement::{
-    decision::{Choice, Excluded, Flags, PlacementReason, Refusal, RefusalKind, Request, Reserved},
-    farm::{CellWord, PoolView, state_reason},
-    reservation::{Grant, GrantState},
+    decision::{DecisionRecord, Excluded, Placed, PlacementReason, Refusal, RefusalKind, Request},
+    farm::{state_of, state_reason},
 };
 use usher_proto::{
     error::{self, reason},
     v1, write,
 };
-use usher_types::{BootTime, HostState, PoolName, Token};
+use usher_types::{BootTime, Method, PoolName, Token};
 
-use crate::shared::Shared;
-
-/// When to try again where only hearing from hosts is missing.
-const RETRY_SOON: Duration = Duration::from_secs(1);
-/// When to try again where everyone is full: about one report later.
-const RETRY_FULL: Duration = Duration::from_secs(5);
-
-/// The host was chosen by rank at `now`; absent grant: a dry run.
-pub(super) fn taken(
-    reserved: &Reserved,
-    choice: &Choice,
-    grant: Option<&Grant>,
-    now: BootTime,
-    decision_id: String,
-) -> v1::Placement {
-    let pool = &reserved.pool;
-    let host = OnHost { position: choice.position, reason: choice.reason, flags: choice.flags };
-    v1::Placement {
-        weighted_load: choice.terms.map(|terms| terms.weighted_load()),
-        alternatives: alternatives(pool, &reserved.words, &choice.alternatives, now),
-        ..on_host(pool, &host, grant, now, decision_id)
-    }
-}
-
-/// The user has a session there, or, with a grant, a place.
-pub(super) fn own(
-    pool: &PoolView,
-    position: u32,
-    grant: Option<&Grant>,
-    now: BootTime,
-    decision_id: String,
-) -> v1::Placement {
-    let flags = Flags::NONE.with(Flags::PARTIAL_VIEW, pool.is_partial());
-    let reason = if grant.is_some() { PlacementReason::Pending } else { PlacementReason::OwnSession };
-    on_host(pool, &OnHost { position, reason, flags }, grant, now, decision_id)
-}
-
-struct OnHost {
-    position: u32,
-    reason: PlacementReason,
-    flags: Flags,
-}
-
-fn on_host(
-    pool: &PoolView,
-    host: &OnHost,
-    grant: Option<&Grant>,
-    now: BootTime,
-    decision_id: String,
-) -> v1::Placement {
-    let facts = &pool.hosts[host.position as usize].facts;
+/// A host for the login, at `now`. Without a record: an answer that was given before.
+pub(super) fn placement(placed: &Placed, record: Option<&DecisionRecord>, now: BootTime) -> v1::Placement {
+    let pool = &placed.pool;
+    let facts = &pool.hosts[placed.position as usize].facts;
+    let grant = placed.grant.as_deref();
     v1::Placement {
         host_id: facts.host_id.to_string(),
         host_name: facts.name.to_string(),
         endpoints: facts.endpoints.iter().map(write::endpoint).collect(),
         reservation: grant.map(|grant| write::token(&grant.token)),
         reservation_left_ms: grant.map(|grant| millis(grant.ends_at.since(now))),
-        reason: wire_reason(host.reason).into(),
-        flags: host.flags.names().map(str::to_owned).collect(),
-        weighted_load: None,
+        reason: wire_reason(placed.reason).into(),
+        flags: placed.flags.names().map(str::to_owned).collect(),
+        weighted_load: weighted_load(placed, placed.score),
         pool: pool.name.to_string(),
         policy_version: pool.version,
-        alternatives: Vec::new(),
-        decision_id,
+        alternatives: record.map_or_else(Vec::new, |record| alternatives(placed, record)),
+        decision_id: placed.decision_id.as_ref().map(ToString::to_string).unwrap_or_default(),
         hosts_heard: pool.hosts_heard,
         hosts_registered: pool.hosts_registered,
     }
 }
 
-/// As the metrics name the reason of an answer.
-pub(super) fn reason_name(placement: &v1::Placement) -> &'static str {
-    match placement.reason() {
-        v1::PlacementReason::OwnSession => "OWN_SESSION",
-        v1::PlacementReason::Pending => "PENDING",
-        v1::PlacementReason::Preferred => "PREFERRED",
-        v1::PlacementReason::Original => "ORIGINAL",
-        v1::PlacementReason::LowestLoad | v1::PlacementReason::Unspecified => "LOWEST_LOAD",
-    }
+/// The number that a host was ranked by, if that is its weighted load.
+fn weighted_load(placed: &Placed, score: Option<f64>) -> Option<f64> {
+    score.filter(|_| placed.pool.policy.method == Method::WeightedLoad)
+}
+
+fn alternatives(placed: &Placed, record: &DecisionRecord) -> Vec<v1::Alternative> {
+    let alternative = |(position, score): &(u32, Option<f64>)| {
+        let at = *position as usize;
+        let facts = &record.pool.hosts[at].facts;
+        let state = state_of(&record.pool.state_input(at, record.words[at], 1, record.decided_at));
+        v1::Alternative {
+            host_id: facts.host_id.to_string(),
+            host_name: facts.name.to_string(),
+            state: v1::HostState::from(state).into(),
+            endpoints: facts.endpoints.iter().map(write::endpoint).collect(),
+            weighted_load: weighted_load(placed, *score),
+        }
+    };
+    placed.alternatives.iter().map(alternative).collect()
 }
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// The reason of a choice on the wire.
 pub(crate) fn wire_reason(reason: PlacementReason) -> v1::PlacementReason {
     match reason {
         PlacementReason::OwnSession => v1::PlacementReason::OwnSession,
         PlacementReason::Pending => v1::PlacementReason::Pending,
         PlacementReason::Preferred => v1::PlacementReason::Preferred,
         PlacementReason::LowestLoad => v1::PlacementReason::LowestLoad,
+        PlacementReason::HighestAvailability => v1::PlacementReason::HighestAvailability,
+        PlacementReason::Fill => v1::PlacementReason::Fill,
         PlacementReason::Original => v1::PlacementReason::Original,
     }
 }
 
-/// The answer to a retry. Absent: the host of the place takes nobody any more, so it must be decided anew.
-pub(super) fn repeat(shared: &Shared, grant: &Grant) -> Option<v1::Placement> {
-    let now = shared.now();
-    let snapshot = shared.snapshot.load();
-    let pool = snapshot.pools.get(&grant.pool)?;
-    let position = pool.members.position(&grant.host_id)?;
-    let state = usher_placement::farm::state_of(&pool.state_input(position, grant.cell.load(), 0, now));
-    if matches!(state, HostState::Offline | HostState::NotReady) {
-        return None;
+/// As errors, metrics and the history name why nobody was chosen.
+pub(crate) fn refusal_name(kind: RefusalKind) -> &'static str {
+    match kind {
+        RefusalKind::UnknownResource => reason::UNKNOWN_RESOURCE,
+        RefusalKind::OutOfService => reason::OUT_OF_SERVICE,
+        RefusalKind::Stale => reason::STALE,
+        RefusalKind::MaxUsers => reason::MAX_USERS,
+        RefusalKind::MaxPending => reason::MAX_PENDING,
+        RefusalKind::NoConsentRefused | RefusalKind::NoConsentSilent => reason::NO_CONSENT,
+        RefusalKind::AllRestricted => reason::ALL_RESTRICTED,
+        RefusalKind::AllExcluded => reason::ALL_EXCLUDED,
+        RefusalKind::AllOffline => reason::ALL_OFFLINE,
     }
-    let position = u32::try_from(position).ok()?;
-    let live = grant.state() == GrantState::Live;
-    let id = grant.decision_id.as_ref().map(ToString::to_string).unwrap_or_default();
-    let host = OnHost {
-        position,
-        reason: PlacementReason::Pending,
-        flags: Flags::NONE.with(Flags::PARTIAL_VIEW, pool.is_partial()),
-    };
-    Some(on_host(pool, &host, live.then_some(grant), now, id))
 }
 
-fn alternatives(
-    pool: &PoolView,
-    words: &[CellWord],
-    positions: &[(u32, Option<f64>)],
-    now: BootTime,
-) -> Vec<v1::Alternative> {
-    let alternative = |(position, weighted_load): &(u32, Option<f64>)| {
-        let at = *position as usize;
-        let facts = &pool.hosts[at].facts;
-        let state = usher_placement::farm::state_of(&pool.state_input(at, words[at], 1, now));
-        v1::Alternative {
-            host_id: facts.host_id.to_string(),
-            host_name: facts.name.to_string(),
-            state: v1::HostState::from(state).into(),
-            endpoints: facts.endpoints.iter().map(write::endpoint).collect(),
-            weighted_load: *weighted_load,
+fn refusal_code(kind: RefusalKind) -> Code {
+    match kind {
+        RefusalKind::UnknownResource => Code::NotFound,
+        RefusalKind::OutOfService => Code::FailedPrecondition,
+        RefusalKind::MaxUsers | RefusalKind::MaxPending | RefusalKind::NoConsentRefused => {
+            Code::ResourceExhausted
         }
-    };
-    positions.iter().map(alternative).collect()
+        RefusalKind::Stale
+        | RefusalKind::NoConsentSilent
+        | RefusalKind::AllRestricted
+        | RefusalKind::AllExcluded
+        | RefusalKind::AllOffline => Code::Unavailable,
+    }
 }
 
-/// The error that says why nobody was chosen, for each host.
-pub(super) fn refused(
-    pool: &PoolView,
-    refusal: &Refusal,
-    request: &Request,
-    words: &[CellWord],
-    now: BootTime,
-) -> Status {
-    let (code, reason, what, retry) = match refusal.kind {
+fn refusal_text(kind: RefusalKind, request: &Request) -> String {
+    let resource = || request.resource.as_ref().map(ToString::to_string).unwrap_or_default();
+    let text = match kind {
         RefusalKind::UnknownResource => {
-            let resource = request.resource.as_ref().map(ToString::to_string).unwrap_or_default();
-            let what = format!("no host of pool {} holds resource {resource:?}", pool.name);
-            (Code::NotFound, reason::UNKNOWN_RESOURCE, what, None)
+            return format!("no host of pool {} holds resource {:?}", request.pool, resource());
         }
-        RefusalKind::Stale => return stale(),
-        RefusalKind::MaxUsers => {
-            (Code::ResourceExhausted, reason::MAX_USERS, "every host is full".to_owned(), Some(RETRY_FULL))
+        RefusalKind::OutOfService => {
+            return format!("every replica of resource {:?} is out of service", resource());
         }
-        RefusalKind::NoConsentRefused => {
-            let what = "no host that was asked gave a place".to_owned();
-            (Code::ResourceExhausted, reason::NO_CONSENT, what, Some(RETRY_SOON))
-        }
-        RefusalKind::NoConsentSilent => {
-            let what = "no host that was asked answered in time".to_owned();
-            (Code::Unavailable, reason::NO_CONSENT, what, Some(RETRY_SOON))
-        }
-        RefusalKind::AllRestricted => {
-            (Code::Unavailable, reason::ALL_RESTRICTED, "every host is drained".to_owned(), None)
-        }
-        RefusalKind::AllExcluded => {
-            (Code::Unavailable, reason::ALL_EXCLUDED, "the request excludes every host".to_owned(), None)
-        }
-        RefusalKind::AllOffline => (
-            Code::Unavailable,
-            reason::ALL_OFFLINE,
-            "no host takes new sessions".to_owned(),
-            Some(RETRY_FULL),
-        ),
+        RefusalKind::Stale => "too little of the farm was heard since the coordinator started or was frozen",
+        RefusalKind::MaxUsers => "every host is full",
+        RefusalKind::MaxPending => "every host has as many logons in progress as it may have",
+        RefusalKind::NoConsentRefused => "no host that was asked gave a place",
+        RefusalKind::NoConsentSilent => "no host that was asked answered in time",
+        RefusalKind::AllRestricted => "every host is drained",
+        RefusalKind::AllExcluded => "the request excludes every host",
+        RefusalKind::AllOffline => "no host takes new sessions",
     };
-    let details = host_reasons(pool, refusal, request, words, now);
+    text.to_owned()
+}
+
+/// The error that says why nobody was chosen, for each host. Without a record: nothing was decided at all.
+pub(super) fn refused(refusal: &Refusal, record: Option<&DecisionRecord>, request: &Request) -> Status {
+    let details = record.map_or_else(Vec::new, |record| host_reasons(refusal, record));
     let listed: Vec<String> = details.iter().map(|(host, why)| format!("{host} {why}")).collect();
+    let what = refusal_text(refusal.kind, request);
     let message = if listed.is_empty() { what } else { format!("{what}: {}", listed.join(", ")) };
     let metadata = details.into_iter().map(|(host, why)| (format!("host:{host}"), why)).collect();
-    error::status(code, reason, message, metadata, retry)
+    let (code, name) = (refusal_code(refusal.kind), refusal_name(refusal.kind));
+    error::status(code, name, message, metadata, refusal.retry_after)
 }
 
-fn host_reasons(
-    pool: &PoolView,
-    refusal: &Refusal,
-    request: &Request,
-    words: &[CellWord],
-    now: BootTime,
-) -> Vec<(String, String)> {
+fn host_reasons(refusal: &Refusal, record: &DecisionRecord) -> Vec<(String, String)> {
+    let pool = &record.pool;
     let why = |(position, excluded): &(u32, Excluded)| {
         let at = *position as usize;
         let text = match excluded {
             Excluded::State(state) => {
-                let reason = state_reason(&pool.state_input(at, words[at], request.cost, now), *state);
+                let input = pool.state_input(at, record.words[at], record.request.cost, record.decided_at);
+                let reason = state_reason(&input, *state);
                 if reason.is_empty() { state.to_string() } else { format!("{state} ({reason})") }
             }
             other => other.as_str().to_owned(),
@@ -215,12 +151,6 @@ fn host_reasons(
         (pool.hosts[at].facts.name.to_string(), text)
     };
     refusal.hosts.iter().map(why).collect()
-}
-
-/// The coordinator does not know enough yet.
-pub(super) fn stale() -> Status {
-    let what = "too little of the farm was heard since the coordinator started or was frozen";
-    error::status(Code::Unavailable, reason::STALE, what, HashMap::new(), Some(RETRY_SOON))
 }
 
 /// There is no such pool.
@@ -236,10 +166,26 @@ pub(super) fn reused(token: &Token) -> Status {
     error::status(Code::InvalidArgument, reason::REQUEST_ID_REUSED, what, metadata, None)
 }
 
-/// As the metrics and the history name a refusal: one of the fixed reasons.
-pub(super) fn refusal_name(status: &Status) -> &'static str {
+/// As the metrics name an answer: by the reason of the choice, or of the error.
+pub(super) fn outcome_name(outcome: &Result<v1::Placement, Status>) -> &'static str {
+    match outcome {
+        Ok(placement) => match placement.reason() {
+            v1::PlacementReason::OwnSession => "OWN_SESSION",
+            v1::PlacementReason::Pending => "PENDING",
+            v1::PlacementReason::Preferred => "PREFERRED",
+            v1::PlacementReason::HighestAvailability => "HIGHEST_AVAILABILITY",
+            v1::PlacementReason::Fill => "FILL",
+            v1::PlacementReason::Original => "ORIGINAL",
+            v1::PlacementReason::LowestLoad | v1::PlacementReason::Unspecified => "LOWEST_LOAD",
+        },
+        Err(status) => error_name(status),
+    }
+}
+
+fn error_name(status: &Status) -> &'static str {
     const NAMES: [&str; 11] = [
         reason::MAX_USERS,
+        reason::MAX_PENDING,
         reason::NO_CONSENT,
         reason::ALL_OFFLINE,
         reason::ALL_RESTRICTED,
@@ -247,9 +193,8 @@ pub(super) fn refusal_name(status: &Status) -> &'static str {
         reason::STALE,
         reason::UNKNOWN_POOL,
         reason::UNKNOWN_RESOURCE,
+        reason::OUT_OF_SERVICE,
         reason::REQUEST_ID_REUSED,
-        reason::INVALID_FIELD,
-        reason::NOT_AUTHORIZED,
     ];
     let info = error::error_info(status);
     info.and_then(|info| NAMES.into_iter().find(|name| *name == info.reason)).unwrap_or("OTHER")

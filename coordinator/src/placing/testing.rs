@@ -12,7 +12,11 @@ use std::{
 
 use arc_swap::ArcSwap;
 use tokio::sync::mpsc;
-use usher_placement::{decision::Request, farm::Farm, reservation::Ledger};
+use usher_placement::{
+    decision::Request,
+    farm::{Farm, PoolApply},
+    reservation::Ledger,
+};
 use usher_runtime::clock::{Clock, ManualClock};
 use usher_types::{
     BootId, BootTime, Endpoint, GatewayId, Hello, HostId, HostName, Load, PolicyChange, PoolName, RequestId,
@@ -26,6 +30,7 @@ use crate::{
     in_flight::InFlight,
     links::Links,
     metrics::Metrics,
+    placing::Doors,
     shared::Shared,
     store::{Store, StoreError, StoreHandle, Stored, Write},
 };
@@ -51,6 +56,7 @@ pub(crate) fn hello(host: &str) -> Hello {
         report_interval: Duration::from_secs(5),
         latency_period: Duration::from_secs(15),
         is_virtual: false,
+        is_reporter: false,
     }
 }
 
@@ -78,7 +84,8 @@ pub(crate) fn request(request_id: &str) -> Request {
 pub(crate) fn farm(change: &PolicyChange, hosts: &[(&str, u32)]) -> (Farm, Arc<Ledger>) {
     let ledger = Arc::new(Ledger::new());
     let mut farm = Farm::new(ledger.clone(), NOW);
-    let record = farm.prepare_pool(&PoolName::new("desk").unwrap(), None, change, false).unwrap();
+    let record =
+        farm.prepare_pool(&PoolName::new("desk").unwrap(), &PoolApply::of(change.clone()), false).unwrap();
     farm.commit_pool(record);
     for (host, users) in hosts {
         let hello = hello(host);
@@ -89,18 +96,48 @@ pub(crate) fn farm(change: &PolicyChange, hosts: &[(&str, u32)]) -> (Farm, Arc<L
     (farm, ledger)
 }
 
-/// What calls share, and the commands that they send to the farm.
+/// A clock that goes with the runtime's, which tests pause.
+#[derive(Debug)]
+struct RuntimeClock(tokio::time::Instant);
+
+impl Clock for RuntimeClock {
+    fn now(&self) -> BootTime {
+        NOW + self.0.elapsed()
+    }
+
+    fn wall_unix_ms(&self) -> u64 {
+        1_000_000_000_000
+    }
+}
+
+/// What calls share, and the commands that they send to the farm. Time stands still.
 pub(crate) fn shared(farm: &mut Farm, ledger: Arc<Ledger>) -> (Arc<Shared>, mpsc::Receiver<FarmCommand>) {
+    shared_at(Arc::new(ManualClock::at(NOW)), farm, ledger)
+}
+
+/// Likewise, with time that goes on as the runtime's does.
+pub(crate) fn shared_in_time(
+    farm: &mut Farm,
+    ledger: Arc<Ledger>,
+) -> (Arc<Shared>, mpsc::Receiver<FarmCommand>) {
+    shared_at(Arc::new(RuntimeClock(tokio::time::Instant::now())), farm, ledger)
+}
+
+fn shared_at(
+    clock: Arc<dyn Clock>,
+    farm: &mut Farm,
+    ledger: Arc<Ledger>,
+) -> (Arc<Shared>, mpsc::Receiver<FarmCommand>) {
     let (history, keep_history) = History::new();
     tokio::spawn(keep_history);
     let (queue, commands) = mpsc::channel(64);
-    let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(NOW));
     let shared = Shared {
         config: CoordinatorConfig::default(),
         clock,
         snapshot: ArcSwap::from(farm.snapshot(NOW)),
         ledger,
         links: Links::default(),
+        doors: Doors::default(),
         history,
         in_flight: InFlight::default(),
         farm: queue,

@@ -4,12 +4,13 @@ use std::{pin::pin, sync::Arc, time::Duration};
 
 use futures::{StreamExt, poll};
 use tonic::Code;
-use usher_placement::decision::Request;
-use usher_proto::v1::{PlacementReason, attach_response::Message};
-use usher_types::{HostId, PolicyChange, RefusalReason, Session, SessionState, UserLimit};
+use usher_placement::decision::{Failover, Request};
+use usher_proto::v1::{Outcome, PlacementReason, attach_response::Message};
+use usher_types::{FailureCause, HostId, PolicyChange, RefusalReason, Session, SessionState, UserLimit};
 
 use super::{place, testing};
 use crate::{
+    history::ListFilter,
     layers::Deadline,
     links::{HostLink, HostOutput},
     shared::Shared,
@@ -58,7 +59,7 @@ async fn a_dry_run_asks_nobody_whether_a_session_is_still_there() {
 #[tokio::test(start_paused = true)]
 async fn a_host_is_silent_only_if_it_had_all_the_time_that_it_may_take() {
     let (mut farm, ledger) = testing::farm(&limited(10), &[("a", 1)]);
-    let (shared, _commands) = testing::shared(&mut farm, ledger);
+    let (shared, _commands) = testing::shared_in_time(&mut farm, ledger);
     let _to_host = connect(&shared, "a");
     let hasty = Some(Deadline::after(Duration::from_millis(50)));
     let refused = place(&shared, testing::request("r1"), hasty).await.unwrap_err();
@@ -117,4 +118,68 @@ async fn a_refused_decision_explains_no_choice() {
     assert_eq!(explained.refused_reason, "MAX_USERS");
     assert_eq!((explained.reason(), explained.chosen_host_id), (PlacementReason::Unspecified, None));
     assert_eq!(explained.hosts[0].terms, None, "no term of a full host was used");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_goes_away_takes_its_place_back_and_the_host_hears_it() {
+    let (mut farm, ledger) = testing::farm(&limited(10), &[("a", 1)]);
+    let (shared, _commands) = testing::shared_in_time(&mut farm, ledger);
+    let mut to_host = connect(&shared, "a");
+    let mut gone = Box::pin(place(&shared, testing::request("r1"), None));
+    assert!(poll!(&mut gone).is_pending());
+    asked(&mut to_host).await;
+    drop(gone);
+    let message = to_host.next().await.unwrap().unwrap().message;
+    assert!(matches!(&message, Some(Message::EndPlace(_))), "{message:?}");
+    assert_eq!(shared.ledger.live(), 0);
+}
+
+#[tokio::test]
+async fn a_failed_login_is_told_to_its_host_and_the_redirect_counted() {
+    let (mut farm, ledger) = testing::farm(&PolicyChange::default(), &[("a", 1), ("b", 50)]);
+    let (shared, _commands) = testing::shared(&mut farm, ledger);
+    let mut to_host = connect(&shared, "a");
+    place(&shared, testing::request("r1"), None).await.unwrap();
+    let failover = Failover {
+        from_host: "a".to_owned(),
+        failed_request: Some(testing::request("r1").token.request_id),
+        tried: Vec::new(),
+        cause: FailureCause::Unreachable,
+    };
+    let again = Request { failover: Some(failover), ..testing::request("r2") };
+    let placement = place(&shared, again, None).await.unwrap();
+    assert_eq!(placement.host_name, "b");
+    let mut told = Vec::new();
+    for _ in 0..3 {
+        told.push(to_host.next().await.unwrap().unwrap().message.unwrap());
+    }
+    assert!(matches!(&told[0], Message::ExpectSession(_)));
+    assert!(matches!(&told[1], Message::OutcomeNotice(notice) if notice.outcome() == Outcome::Failed));
+    assert!(matches!(&told[2], Message::EndPlace(_)));
+    let metrics = shared.metrics.encode();
+    assert!(metrics.contains("usher_coordinator_redirects_total{reason=\"unreachable\"} 1"), "{metrics}");
+}
+
+#[tokio::test]
+async fn decisions_are_found_by_user_and_host_and_names_are_not_kept() {
+    let (mut farm, ledger) = testing::farm(&PolicyChange::default(), &[("a", 1), ("b", 50)]);
+    let (shared, _commands) = testing::shared(&mut farm, ledger);
+    place(&shared, of_user("r1", "CORP\\alice"), None).await.unwrap();
+    let at_home = Request { prefer_host: Some("b".to_owned()), ..of_user("r2", "bob") };
+    place(&shared, at_home, None).await.unwrap();
+    let found = async |filter: ListFilter| {
+        let listed = shared.history.list(ListFilter { limit: 10, ..filter }).await;
+        let ids = listed.decisions.iter().map(|kept| kept.headline.token.request_id.to_string());
+        ids.collect::<Vec<_>>()
+    };
+    let by_user = |user: &str| ListFilter { user: Some(user.to_owned()), ..ListFilter::default() };
+    assert_eq!(found(by_user("Alice@example.org")).await, ["r1"]);
+    assert!(found(by_user("carol")).await.is_empty());
+    let by_host = |host: &str| ListFilter { host: Some(host.to_owned()), ..ListFilter::default() };
+    assert_eq!(found(by_host("a")).await, ["r1"]);
+    assert_eq!(found(by_host("B.")).await, ["r2"]);
+    assert_eq!(found(ListFilter::default()).await, ["r2", "r1"]);
+    assert!(found(ListFilter { refused_only: true, ..ListFilter::default() }).await.is_empty());
+    let everything = format!("{:?}", shared.history.list(ListFilter { limit: 9, ..by_user("bob") }).await);
+    assert!(!everything.contains("\"bob\""), "{everything}");
 }

@@ -1,17 +1,22 @@
 //! What must a coordinator still know after `kill -9`?
 //!
 //! Live state is not among it: agents tell all of it again within one report. What only people decided must last (pool
-//! settings, drains), so must the bond between a certificate and the host that first used it, and the last-known values
+//! settings and their history, drains, marks), so must the bond between a certificate and the host that first used it, and the last-known values
 //! of each host, so that a restarted coordinator lists a silent host as UNKNOWN with its numbers instead of forgetting it.
 //!
 //! One thread owns the file. Writers queue to it and are answered after the commit is on disk; whatever has queued up
 //! meanwhile shares the next commit, since a commit costs milliseconds however few rows it has. A row that cannot be
 //! read is moved aside, counted and warned of: one damaged row must not keep the whole farm from its coordinator.
 
+mod last_known;
+mod mark_record;
+mod pool_record;
 mod record;
 mod redb_store;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod upgrade_tests;
 mod writer;
 
 use std::{
@@ -21,7 +26,10 @@ use std::{
 
 use thiserror::Error;
 
-pub use record::{DrainRecord, LastKnown, Meta, PoolRecord, Quarantined, Stored, Write};
+pub use last_known::LastKnown;
+pub use mark_record::{DrainRecord, HostMarksRecord, ReplicaMarkRecord};
+pub use pool_record::{PoolRecord, VERSIONS_KEPT};
+pub use record::{Meta, Quarantined, Stored, Write};
 pub use redb_store::RedbStore;
 pub use writer::StoreHandle;
 

@@ -5,6 +5,7 @@
 //! next commit, so that a disk that was full for a while needs no restart of the coordinator.
 
 use std::{
+    collections::BTreeMap,
     fs::{self, OpenOptions},
     io::ErrorKind,
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
@@ -15,8 +16,13 @@ use redb::{
     Database, DatabaseError, ReadableTable, StorageError, TableDefinition, TableHandle, WriteTransaction,
 };
 
+use usher_types::{HostId, PoolName, ResourceId};
+
 use super::{
-    DrainRecord, LastKnown, Meta, PoolRecord, Quarantined, Store, StoreError, Stored, Write,
+    DrainRecord, HostMarksRecord, LastKnown, Meta, PoolRecord, Quarantined, ReplicaMarkRecord, Store,
+    StoreError, Stored, VERSIONS_KEPT, Write,
+    mark_record::replica_key,
+    pool_record::history_key,
     record::{Parsed, binding_from_row},
 };
 
@@ -24,14 +30,19 @@ type Rows = TableDefinition<'static, &'static [u8], &'static [u8]>;
 
 const META: Rows = TableDefinition::new("meta");
 const POOLS: Rows = TableDefinition::new("pools");
+const POOL_HISTORY: Rows = TableDefinition::new("pool_history");
 const DRAINS: Rows = TableDefinition::new("drains");
+const HOST_MARKS: Rows = TableDefinition::new("host_marks");
+const REPLICA_MARKS: Rows = TableDefinition::new("replica_marks");
 const BINDINGS: Rows = TableDefinition::new("bindings");
 const LAST_KNOWN: Rows = TableDefinition::new("last_known");
 /// Rows that could not be read: key `table/key`, value as it was.
 const QUARANTINE: Rows = TableDefinition::new("quarantine");
 
-/// Version of the tables as a whole.
-const FORMAT: u32 = 1;
+/// Version of the tables as a whole. A store of format 1 has no history and no marks, and its settings lack fields; it
+/// becomes one of format 2 when it is opened, so that a build that would take those rows for damaged refuses it instead.
+const FORMAT: u32 = 2;
+const OLDEST_FORMAT: u32 = 1;
 const FORMAT_KEY: &[u8] = b"format";
 const COORDINATOR_ID_KEY: &[u8] = b"coordinator_id";
 const INSTANCE_KEY: &[u8] = b"instance";
@@ -82,21 +93,37 @@ impl Store for RedbStore {
     fn load(&mut self) -> Result<Stored, StoreError> {
         let meta = self.meta.clone();
         self.transact("load", move |transaction| {
-            let mut quarantined = Vec::new();
-            let pools = load_table(transaction, ("pools", POOLS), PoolRecord::from_row, &mut quarantined)?;
-            let drains =
-                load_table(transaction, ("drains", DRAINS), DrainRecord::from_row, &mut quarantined)?;
-            let bindings =
-                load_table(transaction, ("bindings", BINDINGS), binding_from_row, &mut quarantined)?;
+            let mut aside = Vec::new();
+            let pools = load_table(transaction, ("pools", POOLS), PoolRecord::from_row, &mut aside)?;
+            let versions = load_table(
+                transaction,
+                ("pool_history", POOL_HISTORY),
+                PoolRecord::from_history_row,
+                &mut aside,
+            )?;
+            let drains = load_table(transaction, ("drains", DRAINS), DrainRecord::from_row, &mut aside)?;
+            let host_marks =
+                load_table(transaction, ("host_marks", HOST_MARKS), HostMarksRecord::from_row, &mut aside)?;
+            let replica_marks = load_table(
+                transaction,
+                ("replica_marks", REPLICA_MARKS),
+                ReplicaMarkRecord::from_row,
+                &mut aside,
+            )?;
+            let bindings = load_table(transaction, ("bindings", BINDINGS), binding_from_row, &mut aside)?;
             let last_known =
-                load_table(transaction, ("last_known", LAST_KNOWN), LastKnown::from_row, &mut quarantined)?;
+                load_table(transaction, ("last_known", LAST_KNOWN), LastKnown::from_row, &mut aside)?;
+            let (pools, history) = with_history(transaction, pools.into_iter().collect(), versions)?;
             Ok(Stored {
                 meta,
-                pools: pools.into_iter().collect(),
+                pools,
+                history,
                 drains: drains.into_iter().collect(),
+                host_marks: host_marks.into_iter().collect(),
+                replica_marks: replica_marks.into_iter().collect(),
                 bindings: bindings.into_iter().collect(),
                 last_known: last_known.into_iter().map(|(_, host)| host).collect(),
-                quarantined,
+                quarantined: aside,
             })
         })
     }
@@ -118,12 +145,23 @@ fn in_transaction<T>(
 
 fn apply(transaction: &WriteTransaction, write: &Write) -> Result<(), redb::Error> {
     match write {
-        Write::PutPool(name, record) => put(transaction, POOLS, name.as_str(), record.to_row()),
+        Write::PutPool(name, record) => put_pool(transaction, name, record),
         Write::PutDrain(host, record) => put(transaction, DRAINS, host.as_str(), serde_json::to_vec(record)),
-        Write::DeleteDrain(host) => {
-            transaction.open_table(DRAINS)?.remove(host.as_str().as_bytes())?;
-            Ok(())
+        Write::DeleteDrain(host) => delete(transaction, DRAINS, host.as_str()),
+        Write::PutHostMarks(host, record) => {
+            put(transaction, HOST_MARKS, host.as_str(), serde_json::to_vec(record))
         }
+        Write::DeleteHostMarks(host) => delete(transaction, HOST_MARKS, host.as_str()),
+        Write::PutReplicaMark(host, resource, record) => {
+            put(transaction, REPLICA_MARKS, &replica_key(host, resource), serde_json::to_vec(record))
+        }
+        Write::DeleteReplicaMark(host, resource) => {
+            delete(transaction, REPLICA_MARKS, &replica_key(host, resource))
+        }
+        Write::AmendReplicaMarks(all) => {
+            all.iter().try_for_each(|(host, resource, gone)| amend(transaction, host, resource, *gone))
+        }
+        Write::MoveMarks(from, to) => move_marks(transaction, from, to),
         Write::PutBinding(certificate, host) => {
             put(transaction, BINDINGS, certificate, serde_json::to_vec(host))
         }
@@ -146,6 +184,100 @@ fn put(
     let row = row.map_err(|error| redb::Error::Io(error.into()))?;
     transaction.open_table(table)?.insert(key.as_bytes(), row.as_slice())?;
     Ok(())
+}
+
+fn delete(transaction: &WriteTransaction, table: Rows, key: &str) -> Result<(), redb::Error> {
+    transaction.open_table(table)?.remove(key.as_bytes())?;
+    Ok(())
+}
+
+fn put_pool(transaction: &WriteTransaction, name: &PoolName, record: &PoolRecord) -> Result<(), redb::Error> {
+    put(transaction, POOLS, name.as_str(), record.to_row())?;
+    put(transaction, POOL_HISTORY, &history_key(name, record.version), record.to_row())?;
+    match record.version.checked_sub(VERSIONS_KEPT) {
+        Some(outdated) => delete(transaction, POOL_HISTORY, &history_key(name, outdated)),
+        None => Ok(()),
+    }
+}
+
+/// Notes since when a marked replica is gone, if that is news.
+fn amend(
+    transaction: &WriteTransaction,
+    host: &HostId,
+    resource: &ResourceId,
+    gone_unix_ms: Option<u64>,
+) -> Result<(), redb::Error> {
+    let key = replica_key(host, resource);
+    let row = transaction.open_table(REPLICA_MARKS)?.get(key.as_bytes())?.map(|row| row.value().to_vec());
+    let parsed = row.and_then(|row| ReplicaMarkRecord::from_row(&key, &row).ok());
+    match parsed {
+        Some((_, record)) if record.gone_unix_ms.is_some() != gone_unix_ms.is_some() => {
+            let record = ReplicaMarkRecord { gone_unix_ms, ..record };
+            put(transaction, REPLICA_MARKS, &key, serde_json::to_vec(&record))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn move_marks(transaction: &WriteTransaction, from: &HostId, to: &HostId) -> Result<(), redb::Error> {
+    for table in [DRAINS, HOST_MARKS] {
+        move_row(transaction, table, from.as_str(), to.as_str())?;
+    }
+    // No host id holds a slash, and '0' is the character after it: these are the keys that begin with the id and a slash.
+    let (first, end) = (format!("{from}/"), format!("{from}0"));
+    let mut keys = Vec::new();
+    for row in transaction.open_table(REPLICA_MARKS)?.range(first.as_bytes()..end.as_bytes())? {
+        keys.push(row?.0.value().to_vec());
+    }
+    for key in keys.iter().filter_map(|key| std::str::from_utf8(key).ok()) {
+        if let Some(resource) = key.strip_prefix(&first) {
+            move_row(transaction, REPLICA_MARKS, key, &format!("{to}/{resource}"))?;
+        }
+    }
+    Ok(())
+}
+
+fn move_row(transaction: &WriteTransaction, table: Rows, from: &str, to: &str) -> Result<(), redb::Error> {
+    let mut table = transaction.open_table(table)?;
+    let Some(row) = table.remove(from.as_bytes())?.map(|row| row.value().to_vec()) else { return Ok(()) };
+    if table.get(to.as_bytes())?.is_none() {
+        table.insert(to.as_bytes(), row.as_slice())?;
+    }
+    Ok(())
+}
+
+/// Settings in force by pool.
+type Pools = BTreeMap<PoolName, PoolRecord>;
+/// Versions by pool, oldest first.
+type Versions = BTreeMap<PoolName, Vec<PoolRecord>>;
+
+/// Brings pools and their history together. What is in force belongs to the history: a store of an earlier build has none.
+/// And settings whose own row was damaged are still in the history as they were applied last.
+fn with_history(
+    transaction: &WriteTransaction,
+    mut pools: Pools,
+    versions: Vec<((PoolName, u64), PoolRecord)>,
+) -> Result<(Pools, Versions), redb::Error> {
+    let mut history = Versions::new();
+    // In the order of their keys, which is the order of the versions.
+    for ((name, _), record) in versions {
+        history.entry(name).or_default().push(record);
+    }
+    for (name, record) in &pools {
+        let versions = history.entry(name.clone()).or_default();
+        if versions.last().is_none_or(|newest| newest.version < record.version) {
+            put(transaction, POOL_HISTORY, &history_key(name, record.version), record.to_row())?;
+            versions.push(record.clone());
+        }
+    }
+    for (name, versions) in &history {
+        if let Some(newest) = versions.last().filter(|_| !pools.contains_key(name)) {
+            tracing::warn!(pool = %name, version = newest.version, "took the settings of a pool from its history");
+            put(transaction, POOLS, name.as_str(), newest.to_row())?;
+            pools.insert(name.clone(), newest.clone());
+        }
+    }
+    Ok((pools, history))
 }
 
 /// The readable rows of a table; the others go to quarantine.
@@ -253,7 +385,7 @@ fn check_format(format: Option<String>, has_tables: bool, path: &Path) -> Result
         None if !has_tables => Ok(()),
         None => Err(StoreError::Foreign { path, why: "it names no format".to_owned() }),
         Some(text) => match text.parse::<u32>() {
-            Ok(FORMAT) => Ok(()),
+            Ok(OLDEST_FORMAT..=FORMAT) => Ok(()),
             Ok(found) if found > FORMAT => Err(StoreError::Newer { path, found, read: FORMAT }),
             _ => Err(StoreError::Damaged { path, why: format!("its format is {text:?}") }),
         },

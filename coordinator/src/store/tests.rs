@@ -10,8 +10,8 @@ use std::{
 
 use redb::{Database, ReadableTable, TableDefinition};
 use usher_types::{
-    BootId, Drain, DrainMode, Endpoint, HostId, HostName, Percent, Policy, PolicyChange, PoolName,
-    SessionCounts, UserLimit,
+    BootId, Drain, DrainMode, Endpoint, HostId, HostMarks, HostName, Percent, Policy, PolicyChange, PoolName,
+    ReplicaMark, ResourceId, SessionCounts, UserLimit,
 };
 
 use super::*;
@@ -53,6 +53,25 @@ fn settings(version: u64) -> PoolRecord {
     PoolRecord { version, policy, author: "ann".to_owned(), applied_unix_ms: 1_700_000_000_000 }
 }
 
+fn marks() -> HostMarksRecord {
+    let marks = HostMarks {
+        capacity: Some(2.0),
+        max_users: Some(UserLimit::Users(7)),
+        busy: true,
+        ..HostMarks::default()
+    };
+    HostMarksRecord { marks, author: "ann".to_owned(), set_unix_ms: 6 }
+}
+
+fn replica_mark() -> ReplicaMarkRecord {
+    let mark = ReplicaMark::OutOfService;
+    ReplicaMarkRecord { mark, author: "ann".to_owned(), set_unix_ms: 7, gone_unix_ms: Some(8) }
+}
+
+fn mail() -> ResourceId {
+    ResourceId::new("mail/a b.nsf").unwrap()
+}
+
 fn drain() -> DrainRecord {
     let drain = Drain {
         mode: DrainMode::UntilRestart,
@@ -77,6 +96,9 @@ fn last_known(id: &str) -> LastKnown {
         capacity: 1.5,
         was_offline: false,
         said_goodbye: false,
+        agent_said_goodbye: true,
+        never_heard: false,
+        is_reporter: false,
         stored_unix_ms: 9,
         zone: None,
         cores: Some(4),
@@ -87,14 +109,32 @@ fn last_known(id: &str) -> LastKnown {
         users: Some(0),
         processes: None,
         sessions: Some(SessionCounts { active: 3, disconnected: 2, lingering: 1 }),
+        latency_period_ms: Some(15_000),
+        streams_held: Some(3),
+        listed_pending_users: 2,
+        listed_places: 4,
+        not_ready: Some("backup".to_owned()),
+        drain: Some(drain().drain),
+        max_users: Some(UserLimit::Users(9)),
+        threshold: None,
+        range: Some(8.0),
     }
 }
 
 async fn fill(store: &StoreHandle) {
+    store.put_pool(pool("desk"), settings(2)).await.unwrap();
     store.put_pool(pool("desk"), settings(3)).await.unwrap();
     store.put_drain(host("h1"), drain()).await.unwrap();
     store.put_drain(host("h2"), drain()).await.unwrap();
     store.delete_drain(host("h2")).await.unwrap();
+    store.write(vec![Write::PutHostMarks(host("h1"), marks())]).await.unwrap();
+    store
+        .write(vec![Write::PutHostMarks(host("h2"), marks()), Write::DeleteHostMarks(host("h2"))])
+        .await
+        .unwrap();
+    store.write(vec![Write::PutReplicaMark(host("h1"), mail(), replica_mark())]).await.unwrap();
+    store.write(vec![Write::PutReplicaMark(host("h2"), mail(), replica_mark())]).await.unwrap();
+    store.write(vec![Write::DeleteReplicaMark(host("h2"), mail())]).await.unwrap();
     store.write(vec![Write::PutBinding("app1".to_owned(), host("h1"))]).await.unwrap();
     store.put_last_known(vec![last_known("h1"), last_known("h2")]).await.unwrap();
     store.put_last_known(vec![last_known("h1"), last_known("h3")]).await.unwrap();
@@ -102,6 +142,9 @@ async fn fill(store: &StoreHandle) {
 
 fn assert_filled(stored: &Stored) {
     assert_eq!(stored.pools, BTreeMap::from([(pool("desk"), settings(3))]));
+    assert_eq!(stored.history, BTreeMap::from([(pool("desk"), vec![settings(2), settings(3)])]));
+    assert_eq!(stored.host_marks, BTreeMap::from([(host("h1"), marks())]));
+    assert_eq!(stored.replica_marks, BTreeMap::from([((host("h1"), mail()), replica_mark())]));
     assert_eq!(stored.drains, BTreeMap::from([(host("h1"), drain())]));
     assert_eq!(stored.bindings, BTreeMap::from([("app1".to_owned(), host("h1"))]));
     assert_eq!(stored.last_known, [last_known("h1"), last_known("h3")]);
@@ -230,11 +273,11 @@ async fn a_later_format_is_refused_and_both_versions_are_named() {
     let database = Database::open(folder.file()).unwrap();
     let transaction = database.begin_write().unwrap();
     let meta: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("meta");
-    transaction.open_table(meta).unwrap().insert(&b"format"[..], &b"2"[..]).unwrap();
+    transaction.open_table(meta).unwrap().insert(&b"format"[..], &b"3"[..]).unwrap();
     transaction.commit().unwrap();
     drop(database);
     let message = folder.open().await.unwrap_err().to_string();
-    assert!(message.contains("has format 2, this version reads format 1"), "{message}");
+    assert!(message.contains("has format 3, this version reads format 2"), "{message}");
 }
 
 #[tokio::test]

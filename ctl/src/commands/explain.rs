@@ -5,9 +5,10 @@ use usher_proto::v1;
 use usher_proto::v1::placement_service_client::PlacementServiceClient;
 
 use crate::commands::Context;
+use crate::commands::decisions::passed_over;
 use crate::failure::Failure;
 use crate::output::table::{Facts, Grid, cell, state_cell};
-use crate::output::text::{ABSENT, clean, decimal, list, milliseconds, or_dash, percent};
+use crate::output::text::{clean, clean_or_dash, decimal, list, milliseconds, or_dash, percent};
 use crate::output::{emit, json::emit_json, words};
 
 /// Arguments of `explain`.
@@ -16,7 +17,9 @@ use crate::output::{emit, json::emit_json, words};
   usherctl explain 5f1c2a9e                 the decision that `usherctl place` has answered
   usherctl explain 5f1c2a9e --json          for scripts
 
-Each row shows what the decision knew of a host. CPU + MEM + USERS + PROCS terms add up to W; lowest W wins")]
+Each row shows what the decision knew of a host; a dash is what it did not know or did not use. Hosts of a better
+TIER come first, those that failed last; within a tier, by weighted load: the terms CPU + MEM + USERS + PROCS add up
+to W, and the lowest W wins. Other methods rank by SCORE, the lowest wins")]
 pub(crate) struct Arguments {
     /// As answered by `place` or `failover`
     decision_id: String,
@@ -43,8 +46,10 @@ pub(crate) async fn run(context: &Context, arguments: Arguments) -> Result<(), F
 
 /// The explanation for people: what was decided by which rules, then each host.
 pub(crate) fn page(explanation: &v1::Explanation) -> String {
-    let mut text =
-        head(explanation) + "\n\n" + &inputs(&explanation.hosts) + "\n\n" + &terms(&explanation.hosts);
+    let hosts = &explanation.hosts;
+    let is_weighed = hosts.iter().any(|host| host.terms.is_some());
+    let ranking = if is_weighed { terms(hosts) } else { scores(hosts) };
+    let mut text = head(explanation) + "\n\n" + &inputs(hosts) + "\n\n" + &ranking;
     let medians: Vec<String> = explanation
         .hosts
         .iter()
@@ -60,28 +65,32 @@ pub(crate) fn page(explanation: &v1::Explanation) -> String {
 }
 
 fn head(explanation: &v1::Explanation) -> String {
+    // A coordinator of 0.1 knows no other method and does not name it.
+    let by_load = matches!(explanation.method(), v1::Method::WeightedLoad | v1::Method::Unspecified);
     let mut facts = Facts::new();
     facts.fact("decision", clean(&explanation.decision_id));
     facts.fact_if("decided at", explanation.decided_at.as_ref().map(|at| time(at.seconds, at.nanos)));
     facts.fact("pool", clean(&explanation.pool));
     facts.fact("policy", format!("version {}", explanation.policy_version));
-    facts.fact_if("weights", explanation.weights.as_ref().map(weights));
+    facts.fact_if("method", (explanation.method != 0).then(|| words::word::<v1::Method>(explanation.method)));
+    facts.fact_if("weights", explanation.weights.as_ref().filter(|_| by_load).map(weights));
     facts.fact_if("user", explanation.user.as_deref().map(clean));
     facts.fact_if("resource", explanation.resource.as_deref().map(clean));
     facts.fact("cost", explanation.cost.to_string());
     facts.fact("chosen", chosen(explanation));
+    facts.fact_if("not sent to", explanation.redirect.as_ref().map(passed_over));
     facts.fact_if("flags", (!explanation.flags.is_empty()).then(|| list(&explanation.flags)));
     facts.fact_if("chance", chance(explanation.tied_hosts));
-    facts.fact(
-        "compared with",
-        format!(
-            "{} users and {} processes, the most per unit of capacity",
-            explanation.top_users, explanation.top_processes
-        ),
-    );
+    let (users, processes) = (explanation.top_users, explanation.top_processes);
+    let compared = format!("{users} users and {processes} processes, the most per unit of capacity");
+    facts.fact_if("compared with", by_load.then_some(compared));
     let consents = explanation.consents.iter().map(|asked| format!("{} {}", asked.host_name, asked.answer));
     let consents: Vec<String> = consents.collect();
     facts.fact_if("asked", (!consents.is_empty()).then(|| list(&consents)));
+    facts.fact_if("excluded", excluded(explanation));
+    if explanation.reduced {
+        facts.fact("reduced", "only the chosen host, the best 16 and the counts are kept of it");
+    }
     facts.render()
 }
 
@@ -91,6 +100,14 @@ fn chosen(explanation: &v1::Explanation) -> String {
     };
     let name = explanation.hosts.iter().find(|host| host.host_id == *id).map(|host| &host.host_name);
     format!("{} by {}", clean(name.unwrap_or(id)), words::word::<v1::PlacementReason>(explanation.reason))
+}
+
+/// How many hosts each rule excluded, most first: `3 OFFLINE, 1 tried before`.
+fn excluded(explanation: &v1::Explanation) -> Option<String> {
+    let mut counts: Vec<_> = explanation.excluded_counts.iter().collect();
+    counts.sort_by(|(rule, count), (other_rule, other)| other.cmp(count).then(rule.cmp(other_rule)));
+    let counts: Vec<String> = counts.iter().map(|(rule, count)| format!("{count} {}", clean(rule))).collect();
+    (!counts.is_empty()).then(|| counts.join(", "))
 }
 
 fn chance(tied_hosts: u32) -> Option<String> {
@@ -108,7 +125,8 @@ fn weights(weights: &v1::Weights) -> String {
     )
 }
 
-fn time(seconds: i64, nanos: i32) -> String {
+/// A time in UTC.
+pub(super) fn time(seconds: i64, nanos: i32) -> String {
     // A timestamp that no calendar has is the coordinator's mistake; it is shown as it came.
     jiff::Timestamp::new(seconds, nanos)
         .map_or_else(|_| format!("{seconds} s after 1970"), |time| format!("{time:.3}"))
@@ -117,21 +135,25 @@ fn time(seconds: i64, nanos: i32) -> String {
 /// What the decision knew of each host, and why some were no candidates.
 fn inputs(hosts: &[v1::ExplainedHost]) -> String {
     let header = [
-        "HOST", "STATE", "CPU", "MEM", "USERS", "PENDING", "PROCS", "AI", "XF", "CAPACITY", "AGE", "WHY NOT",
+        "HOST", "STATE", "TIER", "CPU", "MEM", "USERS", "PENDING", "LOGONS", "PROCS", "AI", "XF", "CAPACITY",
+        "RAMP", "AGE", "WHY NOT",
     ];
-    let mut grid = Grid::new(&header, &[2, 3, 4, 5, 6, 7, 8, 9, 10]);
+    let mut grid = Grid::new(&header, &[3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]);
     for host in hosts {
         grid.row([
             cell(clean(&host.host_name)),
             state_cell(host.state),
+            cell(clean_or_dash(&host.tier)),
             cell(percent(host.cpu_percent)),
             cell(percent(host.memory_percent)),
             cell(or_dash(host.users)),
             cell(host.pending_users.to_string()),
+            cell(or_dash(host.logons_in_progress)),
             cell(or_dash(host.processes)),
             cell(decimal(host.availability_index, 1)),
             cell(decimal(host.expansion_factor, 2)),
             cell(host.capacity.to_string()),
+            cell(percent(host.ramp.map(|share| 100.0 * share))),
             cell(milliseconds(host.load_age_ms)),
             cell(why_not(host)),
         ]);
@@ -141,7 +163,10 @@ fn inputs(hosts: &[v1::ExplainedHost]) -> String {
 
 fn why_not(host: &v1::ExplainedHost) -> String {
     if host.excluded.is_empty() {
-        return String::new();
+        return match host.penalised.as_str() {
+            "" => String::new(),
+            cause => format!("comes last: {}", clean(cause)),
+        };
     }
     let because = if host.state_reason.is_empty() { "" } else { ": " };
     format!("{}{because}{}", clean(&host.excluded), clean(&host.state_reason))
@@ -155,7 +180,6 @@ fn terms(hosts: &[v1::ExplainedHost]) -> String {
     );
     for host in hosts {
         let term = |pick: fn(&v1::LoadTerms) -> f64| cell(decimal(host.terms.as_ref().map(pick), 3));
-        let flags = list(&host.flags);
         grid.row([
             cell(or_dash(host.rank)),
             cell(clean(&host.host_name)),
@@ -164,10 +188,28 @@ fn terms(hosts: &[v1::ExplainedHost]) -> String {
             term(|terms| terms.users),
             term(|terms| terms.processes),
             term(|terms| terms.weighted_load),
-            cell(if flags == ABSENT { String::new() } else { flags }),
+            cell(flags(host)),
         ]);
     }
     grid.render()
+}
+
+/// The number that ranks each host by a method without terms.
+fn scores(hosts: &[v1::ExplainedHost]) -> String {
+    let mut grid = Grid::new(&["RANK", "HOST", "SCORE", "FLAGS"], &[0, 2]);
+    for host in hosts {
+        grid.row([
+            cell(or_dash(host.rank)),
+            cell(clean(&host.host_name)),
+            cell(decimal(host.score, 4)),
+            cell(flags(host)),
+        ]);
+    }
+    grid.render()
+}
+
+fn flags(host: &v1::ExplainedHost) -> String {
+    if host.flags.is_empty() { String::new() } else { list(&host.flags) }
 }
 
 #[cfg(test)]
@@ -249,6 +291,38 @@ mod tests {
         };
         let text = head(&refused);
         assert!(text.contains("nobody: MAX_USERS") && !text.contains("chance"), "{text}");
+    }
+
+    #[test]
+    fn a_method_without_terms_shows_its_score_and_none_of_the_numbers_that_it_did_not_use() {
+        let by_availability = |mut host: v1::ExplainedHost, score| {
+            (host.terms, host.score) = (None, score);
+            host
+        };
+        let mut explanation = explanation();
+        explanation.method = v1::Method::Availability.into();
+        let offline = explanation.hosts.pop().unwrap();
+        let mut penalised = by_availability(explanation.hosts.pop().unwrap(), Some(1.25));
+        (penalised.penalised, penalised.tier) = ("failed".into(), "AVAILABLE".into());
+        (penalised.ramp, penalised.logons_in_progress) = (Some(0.25), Some(3));
+        explanation.hosts = vec![penalised, by_availability(offline, None)];
+        explanation.redirect = Some(v1::Redirect { host_name: "app2".into(), reason: "offline".into() });
+        explanation.excluded_counts =
+            [("OFFLINE".to_owned(), 1), ("tried before".to_owned(), 7)].into_iter().collect();
+        explanation.reduced = true;
+        let text = page(&explanation);
+        for part in [
+            "AVAILABILITY",
+            "app2 (offline)",
+            "7 tried before, 1 OFFLINE",
+            "best 16",
+            "comes last: failed",
+            "25.0%",
+        ] {
+            assert!(text.contains(part), "{part} not in {text}");
+        }
+        assert!(text.lines().any(|line| line.split_whitespace().eq(["1", "app1", "1.2500"])), "{text}");
+        assert!(!text.contains("weights") && !text.contains("compared with") && !text.contains("= W"));
     }
 
     #[test]

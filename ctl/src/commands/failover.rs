@@ -65,6 +65,7 @@ pub(crate) async fn run(context: &Context, arguments: Arguments) -> Result<(), F
     let request_id = arguments.login.request_id();
     let operation = format!("failing over from {} in pool {}", arguments.from, arguments.pool);
     let login = arguments.login;
+    let coordinators = context.coordinators()?;
     let request = v1::FailoverRequest {
         request_id: request_id.clone(),
         attempt: login.attempt,
@@ -73,13 +74,12 @@ pub(crate) async fn run(context: &Context, arguments: Arguments) -> Result<(), F
         failed_request_id: arguments.failed_request,
         tried: arguments.tried,
         resource: login.resource,
-        user: login.user,
+        user: coordinators.user_as_sent(login.user)?,
         client_zone: login.zone,
         cost: login.cost,
         cause: v1::FailoverCause::from(arguments.cause).into(),
     };
-    let response = context
-        .coordinators()?
+    let response = coordinators
         .call(&operation, async |channel, call| {
             let attempt = request.attempt.saturating_add(call.earlier);
             let request = v1::FailoverRequest { attempt, ..request.clone() };

@@ -10,8 +10,9 @@ use crate::output::table::{Grid, cell, state_cell};
 use crate::output::text::{
     ABSENT, clean, clean_or_dash, decimal, list as words_list, milliseconds, or_dash, percent,
 };
-use crate::output::{emit, json::emit_json};
+use crate::output::{emit, json::emit_json, words::word};
 
+mod marks;
 mod one_host;
 
 /// Arguments of `hosts`.
@@ -22,7 +23,8 @@ mod one_host;
   usherctl hosts --json                     for scripts
 
 AI: availability index, 100 is good. W: weighted load, 0 is good. PENDING: users on their way.
-AGE: since the values were measured. A dash: not known")]
+AGE: since the values were measured. NOTES: why it is in its state, and what counts against it.
+A dash: not known")]
 pub(crate) struct ListArguments {
     /// Only hosts of this pool
     #[arg(long)]
@@ -32,7 +34,8 @@ pub(crate) struct ListArguments {
 /// Arguments of `host`.
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
-  usherctl host show app1                   everything that is known of a host")]
+  usherctl host show app1                   everything that is known of a host
+  usherctl host set app1 --max-users 40     what an admin says of it")]
 pub(crate) enum HostCommand {
     /// Show everything that is known of a host
     #[command(after_help = "Examples:
@@ -43,6 +46,8 @@ pub(crate) enum HostCommand {
         /// Name or id of the host
         host: String,
     },
+    /// Set what an admin says of a host: its size, its limits, or that it is busy
+    Set(marks::SetArguments),
 }
 
 /// Lists the hosts.
@@ -57,9 +62,15 @@ pub(crate) async fn list(context: &Context, arguments: ListArguments) -> Result<
     if context.json() { emit_json(&response) } else { emit(&table(&response)) }
 }
 
-/// Shows one host.
-pub(crate) async fn show(context: &Context, command: HostCommand) -> Result<(), Failure> {
-    let HostCommand::Show { host } = command;
+/// Shows one host, or sets what is its own.
+pub(crate) async fn host(context: &Context, command: HostCommand) -> Result<(), Failure> {
+    match command {
+        HostCommand::Show { host } => show(context, host).await,
+        HostCommand::Set(arguments) => marks::set(context, arguments).await,
+    }
+}
+
+async fn show(context: &Context, host: String) -> Result<(), Failure> {
     let operation = format!("looking up host {host}");
     let request = v1::GetHostRequest { host };
     let response = context
@@ -73,8 +84,10 @@ pub(crate) async fn show(context: &Context, command: HostCommand) -> Result<(), 
 
 /// The hosts as a table, in the order of the answer.
 pub(crate) fn table(response: &v1::ListHostsResponse) -> String {
-    let header =
-        ["NAME", "POOL", "STATE", "AI", "W", "CPU", "MEM", "USERS", "PENDING", "PROCS", "AGE", "FLAGS"];
+    let header = [
+        "NAME", "POOL", "STATE", "AI", "W", "CPU", "MEM", "USERS", "PENDING", "PROCS", "AGE", "FLAGS",
+        "NOTES",
+    ];
     let mut grid = Grid::new(&header, &[3, 4, 5, 6, 7, 8, 9, 10]);
     for host in &response.hosts {
         grid.row([
@@ -90,6 +103,7 @@ pub(crate) fn table(response: &v1::ListHostsResponse) -> String {
             cell(or_dash(host.processes)),
             cell(milliseconds(host.load_age_ms)),
             cell(flags(host)),
+            cell(notes(host).join("; ")),
         ]);
     }
     let mut text = grid.render();
@@ -110,6 +124,38 @@ fn flags(host: &v1::HostInfo) -> String {
     }
     let listed = words_list(&flags);
     if listed == ABSENT { String::new() } else { listed }
+}
+
+/// Why it is in its state, and what else a person must know to understand where logins go.
+fn notes(host: &v1::HostInfo) -> Vec<String> {
+    let mut notes = Vec::new();
+    if !host.state_reason.is_empty() {
+        notes.push(clean(&host.state_reason));
+    } else if !host.busy_reasons.is_empty() {
+        notes.push(format!("busy: {}", words_list(&host.busy_reasons)));
+    }
+    notes.extend(host.penalties.iter().map(penalty));
+    notes.extend(host.ramp.map(ramp));
+    notes.extend(host.marks.as_ref().and_then(marks::marks).map(|marks| format!("set: {marks}")));
+    notes.extend(host.reporter.then(|| "reporter".to_owned()));
+    notes
+}
+
+/// `last for FAILED, 45.0s left`, with the gateway if it is one's alone.
+fn penalty(penalty: &v1::Penalty) -> String {
+    let cause = word::<v1::PenaltyCause>(penalty.cause);
+    let mut text = match penalty.left_ms {
+        0 => format!("one logon at a time for {cause}"),
+        left => format!("last for {cause}, {} left", milliseconds(Some(left))),
+    };
+    if let Some(gateway) = &penalty.gateway {
+        text += &format!(", to gateway {} only", clean(gateway));
+    }
+    text
+}
+
+fn ramp(share: f64) -> String {
+    format!("ramping up: {:.0}% of its capacity counts", 100.0 * share)
 }
 
 #[cfg(test)]
@@ -163,6 +209,39 @@ mod tests {
         );
         assert_eq!(rows[2], ["alpha\\u{1b}[2J", "desk", "UNKNOWN", "-", "-", "-", "-", "-", "0", "-", "-"]);
         assert!(text.ends_with("1 of 2 hosts are heard"));
+    }
+
+    #[test]
+    fn what_counts_against_a_host_is_noted_beside_it() {
+        let penalty = |gateway: Option<&str>, left_ms| v1::Penalty {
+            gateway: gateway.map(str::to_owned),
+            cause: v1::PenaltyCause::Failed.into(),
+            left_ms,
+            times: 1,
+        };
+        let host = v1::HostInfo {
+            state_reason: "availability index 25.0, threshold 30".into(),
+            busy_reasons: vec!["availability".into()],
+            penalties: vec![penalty(None, 45_000), penalty(Some("g1"), 0)],
+            ramp: Some(0.35),
+            marks: Some(v1::HostMarks { busy: true, ..Default::default() }),
+            reporter: true,
+            ..Default::default()
+        };
+        assert_eq!(
+            notes(&host),
+            [
+                "availability index 25.0, threshold 30",
+                "last for FAILED, 45.0s left",
+                "one logon at a time for FAILED, to gateway g1 only",
+                "ramping up: 35% of its capacity counts",
+                "set: busy",
+                "reporter"
+            ]
+        );
+        let terse = v1::HostInfo { state_reason: String::new(), ..host };
+        assert_eq!(notes(&terse)[0], "busy: availability");
+        assert!(notes(&v1::HostInfo::default()).is_empty());
     }
 
     #[test]

@@ -2,16 +2,22 @@
 //!
 //! Each file holds a command's arguments, the one call that it makes, and a pure function from the answer to text.
 
+pub(crate) mod baseline;
 pub(crate) mod calc;
+pub(crate) mod decisions;
 pub(crate) mod drain;
 pub(crate) mod explain;
 pub(crate) mod failover;
 pub(crate) mod hosts;
+pub(crate) mod locate;
 pub(crate) mod manual;
+pub(crate) mod mark;
 pub(crate) mod outcome;
 pub(crate) mod place;
 pub(crate) mod pool;
 pub(crate) mod replicas;
+pub(crate) mod scenario;
+pub(crate) mod sessions;
 
 use crate::cli::{Command, Globals};
 use crate::connect::Coordinators;
@@ -51,15 +57,21 @@ impl Context {
         match command {
             Command::Quickstart(arguments) => quickstart::run(self, arguments).await,
             Command::Hosts(arguments) => hosts::list(self, arguments).await,
-            Command::Host(command) => hosts::show(self, command).await,
+            Command::Host(command) => hosts::host(self, command).await,
             Command::Replicas(arguments) => replicas::run(self, arguments).await,
+            Command::Locate(arguments) => locate::run(self, arguments).await,
+            Command::Mark(arguments) => mark::run(self, arguments).await,
+            Command::Sessions(arguments) => sessions::run(self, arguments).await,
             Command::Place(arguments) => place::run(self, arguments).await,
             Command::Failover(arguments) => failover::run(self, arguments).await,
             Command::Outcome(arguments) => outcome::run(self, arguments).await,
             Command::Explain(arguments) => explain::run(self, arguments).await,
+            Command::Decisions(arguments) => decisions::run(self, arguments).await,
             Command::Drain(arguments) => drain::drain(self, arguments).await,
             Command::Undrain(arguments) => drain::undrain(self, arguments).await,
             Command::Pool(command) => pool::run(self, command).await,
+            Command::Baseline(command) => baseline::run(self, command).await,
+            Command::Scenario(command) => scenario::run(self, &command),
             Command::Calc(command) => calc::run(self, &command),
             Command::Completions(arguments) => manual::completions(&arguments),
             Command::Man(arguments) => manual::pages(&arguments),

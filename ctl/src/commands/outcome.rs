@@ -16,6 +16,10 @@ use crate::output::{emit, json::emit_json};
   usherctl outcome 7c6e0f3a connected       it counts until its session is seen
   usherctl outcome 7c6e0f3a failed --cause unreachable
   usherctl outcome 7c6e0f3a cancelled       its place is free again
+  usherctl outcome 7c6e0f3a ended           the session that came of it is over
+
+Two failures within 30 s from two gateways, or of one that succeeds elsewhere, put a host last for a while:
+the causes unreachable, refused, other, or none say that it was the host; busy and auth do not.
 
 The id belongs to the gateway that asked: give the same --gateway as then")]
 pub(crate) struct Arguments {
@@ -37,6 +41,8 @@ enum Outcome {
     Failed,
     /// It was given up
     Cancelled,
+    /// Its session is over
+    Ended,
 }
 
 impl From<Outcome> for v1::Outcome {
@@ -45,6 +51,7 @@ impl From<Outcome> for v1::Outcome {
             Outcome::Connected => Self::Connected,
             Outcome::Failed => Self::Failed,
             Outcome::Cancelled => Self::Cancelled,
+            Outcome::Ended => Self::Ended,
         }
     }
 }

@@ -20,7 +20,10 @@ use crate::output::{emit, json::emit_json, words};
   usherctl place mail --resource mail/crm.nsf --zone north
   usherctl place desk --exclude app1,app2 --prefer app3
 
-The place counts as a user until the session is seen, `usherctl outcome` ends it, or its time is over")]
+The place counts as a user until the session is seen, `usherctl outcome` ends it, or its time is over.
+FLAGS say what a person should know: all_busy, over_pending (as many logons under way as there may be), blind (the
+agents are lost, the host's door accepts), ramping (it has just booted), incomplete, provisional, sparse, idle, stalled
+(what its numbers stand on), partial_view, affinity_unknown (the user's name came under another key)")]
 pub(crate) struct Arguments {
     /// The pool that serves the login
     pool: String,
@@ -79,20 +82,20 @@ pub(crate) async fn run(context: &Context, arguments: Arguments) -> Result<(), F
     let request_id = arguments.login.request_id();
     let operation = format!("placing in pool {}", arguments.pool);
     let login = arguments.login;
+    let coordinators = context.coordinators()?;
     let request = v1::PlaceRequest {
         request_id: request_id.clone(),
         attempt: login.attempt,
         pool: arguments.pool,
         resource: login.resource,
-        user: login.user,
+        user: coordinators.user_as_sent(login.user)?,
         client_zone: login.zone,
         cost: login.cost,
         exclude: arguments.exclude,
         prefer_host: arguments.prefer,
         dry_run: arguments.dry_run,
     };
-    let response = context
-        .coordinators()?
+    let response = coordinators
         .call(&operation, async |channel, call| {
             let attempt = request.attempt.saturating_add(call.earlier);
             let request = v1::PlaceRequest { attempt, ..request.clone() };
@@ -123,7 +126,7 @@ pub(crate) fn page(request_id: &str, placement: Option<&v1::Placement>) -> Strin
     facts.fact("host", clean(&placement.host_name));
     facts.fact("endpoints", words::endpoints(&placement.endpoints));
     facts.fact("reason", words::word::<v1::PlacementReason>(placement.reason));
-    facts.fact("load", decimal(placement.weighted_load, 2));
+    facts.fact_if("load", placement.weighted_load.map(|load| decimal(Some(load), 2)));
     facts.fact_if("flags", (!placement.flags.is_empty()).then(|| list(&placement.flags)));
     facts.fact("request", clean(request_id));
     let reserved = match &placement.reservation {

@@ -1,11 +1,13 @@
 //! By which settings does a pool decide?
 
 mod apply;
+mod change;
+mod history;
 
 use clap::{Args, Subcommand};
 use usher_proto::v1::admin_service_client::AdminServiceClient;
-use usher_proto::{read, v1};
-use usher_types::PolicyChange;
+use usher_proto::{read, v1, write};
+use usher_types::{Policy, PolicyChange};
 
 use crate::commands::Context;
 use crate::failure::Failure;
@@ -18,7 +20,9 @@ use crate::output::{emit, json::emit_json};
 #[command(after_help = "Examples:
   usherctl pool list                        the pools
   usherctl pool show desk                   the settings in force
-  usherctl pool apply desk --set max_users=50")]
+  usherctl pool create login --profile ssh-login
+  usherctl pool apply desk --set max_users=50
+  usherctl pool history desk                who changed what")]
 pub(crate) enum PoolCommand {
     /// List the pools
     #[command(after_help = "Examples:
@@ -27,19 +31,29 @@ pub(crate) enum PoolCommand {
     List,
     /// Show the settings of a pool
     Show(ShowArguments),
-    /// Create a pool or change its settings
-    Apply(apply::Arguments),
+    /// Create a pool
+    Create(apply::CreateArguments),
+    /// Change the settings of a pool
+    Apply(apply::ApplyArguments),
+    /// List the versions of a pool's settings
+    History(history::HistoryArguments),
+    /// Show in what two versions differ
+    Diff(history::DiffArguments),
 }
 
 /// Arguments of `pool show`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   usherctl pool show desk                   for people
+  usherctl pool show desk --version 3       as it was
   usherctl pool show desk --toml > desk.toml
                                             to edit, for `usherctl pool apply desk -f desk.toml`")]
 pub(crate) struct ShowArguments {
     /// Name of the pool
     pool: String,
+    /// This version instead of the one in force; 0 is the defaults
+    #[arg(long, value_name = "N")]
+    version: Option<u64>,
     /// As a file for `pool apply -f`
     #[arg(long, conflicts_with = "json")]
     toml: bool,
@@ -50,7 +64,10 @@ pub(crate) async fn run(context: &Context, command: PoolCommand) -> Result<(), F
     match command {
         PoolCommand::List => list(context).await,
         PoolCommand::Show(arguments) => show(context, arguments).await,
-        PoolCommand::Apply(arguments) => apply::run(context, arguments).await,
+        PoolCommand::Create(arguments) => apply::create(context, arguments).await,
+        PoolCommand::Apply(arguments) => apply::apply(context, arguments).await,
+        PoolCommand::History(arguments) => history::history(context, arguments).await,
+        PoolCommand::Diff(arguments) => history::diff(context, arguments).await,
     }
 }
 
@@ -65,7 +82,14 @@ async fn list(context: &Context) -> Result<(), Failure> {
 }
 
 async fn show(context: &Context, arguments: ShowArguments) -> Result<(), Failure> {
-    let response = get(context, &arguments.pool).await?;
+    let response = match arguments.version {
+        None => get(context, &arguments.pool).await?,
+        Some(0) => defaults(get(context, &arguments.pool).await?),
+        Some(version) => {
+            let pool = history::at_version(context, &arguments.pool, version).await?;
+            v1::GetPoolResponse { pool: Some(pool) }
+        }
+    };
     if context.json() {
         return emit_json(&response);
     }
@@ -73,6 +97,31 @@ async fn show(context: &Context, arguments: ShowArguments) -> Result<(), Failure
     let settings = settings(&pool)?;
     let text = toml::to_string(&settings).map_err(anyhow::Error::from)?;
     if arguments.toml { emit(&text) } else { emit(&page(&pool, &text)) }
+}
+
+/// The pool before anything was applied to it.
+fn defaults(response: v1::GetPoolResponse) -> v1::GetPoolResponse {
+    let pool = response.pool.map(|pool| v1::PoolInfo {
+        policy: Some(write::policy(&Policy::default())),
+        version: 0,
+        author: String::new(),
+        applied_at: None,
+        ..pool
+    });
+    v1::GetPoolResponse { pool }
+}
+
+/// Settings that differ, with their values.
+fn changes_table(changes: &[v1::FieldChange]) -> String {
+    let mut grid = Grid::new(&["SETTING", "BEFORE", "AFTER"], &[]);
+    for change in changes {
+        grid.row([
+            cell(clean(&change.field)),
+            cell(clean_or_dash(&change.before)),
+            cell(clean_or_dash(&change.after)),
+        ]);
+    }
+    grid.render()
 }
 
 /// The pool as it is now.
@@ -131,9 +180,6 @@ fn version(pool: &v1::PoolInfo) -> String {
 
 #[cfg(test)]
 mod tests {
-    use usher_proto::write;
-    use usher_types::Policy;
-
     use super::*;
 
     #[test]

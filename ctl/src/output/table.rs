@@ -71,7 +71,7 @@ pub(crate) fn cell(text: impl Into<String>) -> Cell {
 pub(crate) fn state_cell(number: i32) -> Cell {
     let colour = match HostState::try_from(number).unwrap_or_default() {
         HostState::Available => Color::Green,
-        HostState::Busy | HostState::MaxUsers | HostState::Restricted => Color::Yellow,
+        HostState::Warming | HostState::Busy | HostState::MaxUsers | HostState::Restricted => Color::Yellow,
         HostState::Offline | HostState::NotReady => Color::Red,
         HostState::Unknown | HostState::Unspecified => Color::Grey,
     };

@@ -161,7 +161,7 @@ fn compute(arguments: &Arguments) -> Computed {
     });
     let operations = operations.collect();
     let latency = Latency { operations: windows, ..Latency::default() };
-    let Availability { index: value, expansion_factor, basis } =
+    let Availability { index: value, expansion_factor, basis, .. } =
         AvailabilityTracker::default().assess(&latency, range, BootTime::ZERO);
     let basis = match basis {
         Basis::Measured => None,
@@ -185,6 +185,7 @@ fn window(typed: &TypedOperation) -> OperationWindow {
         baseline_us: Some(micros(typed.baseline)),
         baseline_age: None,
         baseline_samples: 0,
+        baseline_is_provisional: false,
     }
 }
 

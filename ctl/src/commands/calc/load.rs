@@ -57,6 +57,7 @@ impl FromStr for TypedHost {
             pending: 0.0,
             processes: number("processes", processes, f64::from(u32::MAX))?,
             capacity: 1.0,
+            ramp: None,
         };
         Ok(Self { name, metrics })
     }
@@ -154,7 +155,7 @@ pub(super) fn run(context: &Context, arguments: &Arguments) -> Result<(), Failur
 
 fn compute(arguments: &Arguments) -> Computed {
     let metrics = arguments.host.iter().map(|host| host.metrics);
-    let scale = Scale::of(arguments.weights, 0.0, metrics);
+    let scale = Scale::of(arguments.weights, 0.0, metrics, false);
     let terms: Vec<Option<Terms>> =
         arguments.host.iter().map(|host| scale.terms(&host.metrics).map(Terms::from)).collect();
     let lowest = terms.iter().flatten().map(|terms| terms.weighted_load).fold(f64::INFINITY, f64::min);

@@ -2,6 +2,8 @@
 
 use usher_proto::v1;
 
+use super::{marks::marks, penalty, ramp};
+
 use crate::output::table::{Facts, Grid, cell};
 use crate::output::text::{
     bytes, clean, clean_or_dash, decimal, list, microseconds, milliseconds, or_dash, percent,
@@ -39,7 +41,17 @@ fn identity(host: &v1::HostInfo) -> String {
     let because = if host.state_reason.is_empty() { "" } else { ": " };
     facts.fact("state", format!("{state}{because}{}", clean(&host.state_reason)));
     facts.fact_if("flags", (!host.flags.is_empty()).then(|| list(&host.flags)));
+    facts.fact_if("held busy by", (!host.busy_reasons.is_empty()).then(|| list(&host.busy_reasons)));
+    for held in &host.penalties {
+        facts.fact("penalty", penalty(held));
+    }
+    facts.fact_if("ramp", host.ramp.map(ramp));
     facts.fact_if("drain", host.drain.as_ref().map(drain));
+    facts.fact_if("drained on the host", host.host_drain.as_ref().map(drain));
+    facts.fact_if("set by an admin", host.marks.as_ref().and_then(marks));
+    if host.reporter {
+        facts.fact("reporter", "yes: it cannot be asked, and lists no places");
+    }
     if host.r#virtual {
         facts.fact("virtual", "yes: its values are modelled, not measured");
     }
@@ -83,7 +95,9 @@ fn load(host: &v1::HostInfo) -> String {
     };
     facts.fact("memory", percent(host.memory_percent) + &memory);
     let limit = host.max_users.map_or("no limit".to_owned(), |limit| format!("limit {limit}"));
+    let limit = limit + &origin(host, "max_users");
     facts.fact("users", format!("{} ({} on their way, {limit})", or_dash(host.users), host.pending_users));
+    facts.fact("logons", format!("{} in progress", host.pending_places));
     facts.fact(
         "sessions",
         format!(
@@ -95,14 +109,44 @@ fn load(host: &v1::HostInfo) -> String {
     );
     facts.fact("processes", or_dash(host.processes));
     facts.fact("replicas", host.replicas.to_string());
-    facts.fact("availability", decimal(host.availability_index, 1));
+    facts.fact_if("replica lag", host.replica_lag_ms.map(|lag| milliseconds(Some(lag))));
+    facts.fact_if(
+        "pressure",
+        host.psi_full_percent.map(|share| format!("{share:.1}% of the time all waited")),
+    );
+    let mount = |mount: &v1::MountFullness| format!("{} {:.1}%", clean(&mount.path), mount.used_percent);
+    let mounts: Vec<String> = host.mounts.iter().map(mount).collect();
+    facts.fact_if("mounts", (!mounts.is_empty()).then(|| mounts.join(", ")));
+    let source = match host.availability_source.as_str() {
+        "" => String::new(),
+        source => format!(" (its own, from {})", clean(source)),
+    };
+    facts.fact("availability", decimal(host.availability_index, 1) + &source);
     facts.fact("expansion", decimal(host.expansion_factor, 2));
-    facts.fact("capacity", host.capacity.to_string());
+    facts.fact("capacity", host.capacity.to_string() + &origin(host, "capacity"));
+    // A coordinator of 0.1 says neither; no host has a range of 0.
+    if host.range > 0.0 {
+        let threshold = match host.threshold_percent {
+            0.0 => "off".to_owned(),
+            threshold => threshold.to_string(),
+        };
+        facts.fact("threshold", threshold + &origin(host, "threshold_percent"));
+        facts.fact("range", host.range.to_string() + &origin(host, "range"));
+    }
     facts.fact(
         "settings",
         host.settings_version.map_or("not said".into(), |version| format!("version {version}")),
     );
     facts.render()
+}
+
+/// Who made a setting, if it is not the pool's.
+fn origin(host: &v1::HostInfo, setting: &str) -> String {
+    match host.setting_origins.get(setting).map(String::as_str) {
+        Some("admin") => ", set by an admin".to_owned(),
+        Some("agent") => ", the host's own".to_owned(),
+        _ => String::new(),
+    }
 }
 
 /// The terms as a sum.
@@ -210,6 +254,39 @@ mod tests {
         assert_eq!(fact("memory"), "-");
         assert_eq!(fact("users"), "- (0 on their way, no limit)");
         assert!(!text.contains("weighted load") && !text.contains("OPERATION"));
+    }
+
+    #[test]
+    fn what_holds_a_host_back_is_on_its_page_with_who_set_it() {
+        let host = v1::HostInfo {
+            busy_reasons: vec!["memory".into(), "user_set".into()],
+            host_drain: Some(v1::Drain { mode: v1::DrainMode::Persistent.into(), ..Default::default() }),
+            marks: Some(v1::HostMarks { capacity: Some(2.0), busy: true, ..Default::default() }),
+            capacity: 2.0,
+            range: 8.0,
+            max_users: Some(5),
+            setting_origins: [("capacity", "admin"), ("max_users", "agent"), ("range", "pool")]
+                .map(|(setting, origin)| (setting.to_owned(), origin.to_owned()))
+                .into(),
+            availability_source: "domino".into(),
+            availability_index: Some(80.0),
+            ramp: Some(0.5),
+            ..Default::default()
+        };
+        let text = page(&v1::GetHostResponse { host: Some(host), ..Default::default() });
+        for part in [
+            "held busy by         memory,user_set",
+            "drained on the host  PERSISTENT",
+            "set by an admin      capacity 2, busy",
+            "50% of its capacity counts",
+            "2, set by an admin",
+            "limit 5, the host's own",
+            "threshold     off",
+            "80.0 (its own, from domino)",
+        ] {
+            assert!(text.contains(part), "{part} not in {text}");
+        }
+        assert!(text.lines().any(|line| line.split_whitespace().eq(["range", "8"])), "{text}");
     }
 
     #[test]

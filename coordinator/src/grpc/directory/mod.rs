@@ -1,0 +1,140 @@
+//! `DirectoryService`: what is in the farm, and what was decided in it?
+
+mod decisions;
+mod host_info;
+mod replicas;
+mod sessions;
+
+use std::{collections::HashMap, sync::Arc};
+
+pub(crate) use host_info::count_hosts;
+use host_info::{each_host, host_info};
+use tonic::{Code, Request, Response, Status};
+use usher_availability::operation_expansion;
+use usher_placement::farm::{PoolView, Snapshot};
+use usher_proto::{
+    error::{self, reason},
+    fault::id,
+    v1::{self, directory_service_server::DirectoryService},
+    write,
+};
+use usher_types::{HostId, PoolName};
+
+use super::invalid;
+use crate::{placing::unknown_pool, shared::Shared};
+
+/// The service.
+pub(crate) struct Directory(pub Arc<Shared>);
+
+/// The error for a name that is not exactly one host's.
+pub(super) fn not_one_host(text: &str, ids: &[HostId]) -> Status {
+    let shown = usher_proto::fault::cut(text.escape_debug().to_string(), 128);
+    if ids.is_empty() {
+        let metadata = HashMap::from([("host".to_owned(), shown.clone())]);
+        let message = format!("there is no host {shown}");
+        return error::status(Code::NotFound, reason::UNKNOWN_HOST, message, metadata, None);
+    }
+    let ids: Vec<&str> = ids.iter().map(HostId::as_str).collect();
+    let message = format!("host name {shown} is ambiguous, name one of the ids {}", ids.join(", "));
+    let metadata = HashMap::from([("ids".to_owned(), ids.join(","))]);
+    error::status(Code::FailedPrecondition, reason::AMBIGUOUS_HOST, message, metadata, None)
+}
+
+/// The id of the host that is meant, if one is.
+fn only_host(snapshot: &Snapshot, text: Option<&str>) -> Result<Option<HostId>, Status> {
+    let find = |text: &str| {
+        let (pool, at) = snapshot.find_host(text).map_err(|ids| not_one_host(text, &ids))?;
+        Ok(pool.hosts[at].facts.host_id.clone())
+    };
+    text.map(find).transpose()
+}
+
+/// The pools that are meant: the one that is named, else all.
+fn wanted_pools<'a>(
+    snapshot: &'a Snapshot,
+    only: Option<&PoolName>,
+) -> Result<impl Iterator<Item = &'a Arc<PoolView>> + use<'a>, Status> {
+    if let Some(pool) = only.filter(|pool| !snapshot.pools.contains_key(*pool)) {
+        return Err(unknown_pool(pool));
+    }
+    let only = only.cloned();
+    Ok(snapshot.pools.values().filter(move |pool| only.as_ref().is_none_or(|only| pool.name == *only)))
+}
+
+fn pool_filter(text: Option<&str>) -> Result<Option<PoolName>, Status> {
+    text.map(|text| id::<PoolName>("pool", text)).transpose().map_err(invalid)
+}
+
+#[tonic::async_trait]
+impl DirectoryService for Directory {
+    async fn list_hosts(
+        &self,
+        request: Request<v1::ListHostsRequest>,
+    ) -> Result<Response<v1::ListHostsResponse>, Status> {
+        let only = pool_filter(request.into_inner().pool.as_deref())?;
+        let (snapshot, now) = (self.0.snapshot.load_full(), self.0.now());
+        let pools = wanted_pools(&snapshot, only.as_ref())?;
+        let mut hosts: Vec<v1::HostInfo> = pools.flat_map(|pool| each_host(pool, now, host_info)).collect();
+        hosts.sort_by(|a, b| (&a.pool, &a.host_name, &a.host_id).cmp(&(&b.pool, &b.host_name, &b.host_id)));
+        let (heard, registered) =
+            snapshot.pools.values().next().map_or((0, 0), |pool| (pool.hosts_heard, pool.hosts_registered));
+        Ok(Response::new(v1::ListHostsResponse { hosts, hosts_heard: heard, hosts_registered: registered }))
+    }
+
+    async fn get_host(
+        &self,
+        request: Request<v1::GetHostRequest>,
+    ) -> Result<Response<v1::GetHostResponse>, Status> {
+        let text = request.into_inner().host;
+        let (snapshot, now) = (self.0.snapshot.load_full(), self.0.now());
+        let (pool, position) = snapshot.find_host(&text).map_err(|ids| not_one_host(&text, &ids))?;
+        let host = &pool.hosts[position];
+        let info =
+            each_host(pool, now, |assessment, at| (at == position).then(|| host_info(assessment, at)));
+        let operations = host.latency.iter().flat_map(|latency| &latency.latency.operations);
+        let places = self.0.ledger.on_host(&host.facts.host_id);
+        Ok(Response::new(v1::GetHostResponse {
+            host: info.into_iter().flatten().next(),
+            operations: operations
+                .map(|operation| v1::OperationInfo {
+                    window: Some(write::operation_window(operation)),
+                    expansion_factor: operation_expansion(operation).map(|factor| factor.expansion_factor),
+                })
+                .collect(),
+            pending: places
+                .iter()
+                .filter_map(|grant| grant.to_place(now))
+                .map(|place| write::pending_place(&place))
+                .collect(),
+            sessions: host.sessions.iter().map(write::session).collect(),
+        }))
+    }
+
+    async fn list_replicas(
+        &self,
+        request: Request<v1::ListReplicasRequest>,
+    ) -> Result<Response<v1::ListReplicasResponse>, Status> {
+        replicas::list(&self.0, request.into_inner()).map(Response::new)
+    }
+
+    async fn locate_resource(
+        &self,
+        request: Request<v1::LocateResourceRequest>,
+    ) -> Result<Response<v1::LocateResourceResponse>, Status> {
+        replicas::locate(&self.0, request.into_inner()).map(Response::new)
+    }
+
+    async fn list_decisions(
+        &self,
+        request: Request<v1::ListDecisionsRequest>,
+    ) -> Result<Response<v1::ListDecisionsResponse>, Status> {
+        decisions::list(&self.0, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn list_sessions(
+        &self,
+        request: Request<v1::ListSessionsRequest>,
+    ) -> Result<Response<v1::ListSessionsResponse>, Status> {
+        sessions::list(&self.0, request.into_inner()).await.map(Response::new)
+    }
+}
