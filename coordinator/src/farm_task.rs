@@ -308,7 +308,6 @@ impl FarmTask {
 
 #[cfg(test)]
 mod tests {
-    use usher_placement::farm::Restored;
     use usher_types::{PolicyChange, ReplicaMark, ResourceId};
 
     use super::*;
@@ -319,41 +318,28 @@ mod tests {
     };
 
     #[tokio::test]
-    async fn a_mark_whose_replica_is_gone_for_a_day_is_forgotten_on_disk_too() {
+    async fn a_mark_that_the_farm_forgets_is_forgotten_on_disk_too() {
         let folder = tempfile::tempdir().unwrap();
         let store =
             StoreHandle::open(&folder.path().join(STORE_FILE), Metrics::new("0", "none")).await.unwrap();
-        let (mut farm, ledger) = testing::farm(&PolicyChange::default(), &[("a", 1)]);
-        let host_id = HostId::new("a").unwrap();
-        let marked = |resource: &str, unlisted_for| MarkedReplica {
-            host_id: host_id.clone(),
-            resource_id: ResourceId::new(resource).unwrap(),
-            mark: ReplicaMark::OutOfService,
-            unlisted_for: Some(unlisted_for),
-        };
-        let day = Duration::from_secs(24 * 3600);
-        let replica_marks = vec![marked("old", day + day), marked("young", day / 2)];
-        for marked in &replica_marks {
-            let (mark, author) = (marked.mark, "ann".to_owned());
+        let (host_id, resource) = (HostId::new("a").unwrap(), |id: &str| ResourceId::new(id).unwrap());
+        for id in ["old", "young"] {
+            let (mark, author) = (ReplicaMark::OutOfService, "ann".to_owned());
             let record = ReplicaMarkRecord { mark, author, set_unix_ms: 1, gone_unix_ms: Some(1) };
-            let write = Write::PutReplicaMark(host_id.clone(), marked.resource_id.clone(), record);
-            store.write(vec![write]).await.unwrap();
+            store.write(vec![Write::PutReplicaMark(host_id.clone(), resource(id), record)]).await.unwrap();
         }
-        farm.restore(Restored { replica_marks, ..Restored::default() }, testing::NOW);
-        let (shared, commands) = testing::shared(&mut farm, ledger);
-        let stop = CancellationToken::new();
-        let farm_task = tokio::spawn(run(farm, shared, store.clone(), commands, stop.clone()));
+        let (mut farm, ledger) = testing::farm(&PolicyChange::default(), &[("a", 1)]);
+        let (shared, _commands) = testing::shared(&mut farm, ledger);
+        let task = FarmTask { farm, shared, store: store.clone(), dirty: false, last_store: None };
+        task.act(vec![Effect::MarkExpired { host_id, resource_id: resource("old") }]);
         let forgotten = async {
             loop {
                 let left = store.load().await.unwrap().replica_marks;
-                if left.keys().all(|(_, resource)| resource.as_str() == "young") {
+                if left.keys().all(|(_, left)| *left == resource("young")) {
                     break left.len();
                 }
-                tokio::task::yield_now().await;
             }
         };
         assert_eq!(tokio::time::timeout(Duration::from_secs(20), forgotten).await.unwrap(), 1);
-        stop.cancel();
-        farm_task.await.unwrap();
     }
 }

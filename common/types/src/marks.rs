@@ -110,7 +110,7 @@ impl HostMarksChange {
         if let Change::Set(range) = self.range
             && !(1.0..=30.0).contains(&range)
         {
-            refuse("range", &range, "1..=30: it is the exponent of the availability index, not a time");
+            refuse("range", &range, Policy::RANGE_ALLOWED);
         }
         if !faults.is_empty() {
             return Err(faults);

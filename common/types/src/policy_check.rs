@@ -17,12 +17,17 @@ pub(crate) fn in_range(faults: &mut Vec<FieldFault>, field: &str, value: f64, mi
     }
 }
 
+impl Policy {
+    /// What `range` may be, for people: pages about such servers call it a time.
+    pub const RANGE_ALLOWED: &str = "1..=30: it is the exponent of the availability index, not a time; \
+                                     the window of time is the agents' latency.period and latency.periods";
+}
+
 /// Everything that is wrong with a policy.
 pub(crate) fn check(policy: &Policy, faults: &mut Vec<FieldFault>) {
     in_range(faults, "users_full_scale", policy.users_full_scale, 0.0, 1e6);
     if !(1.0..=30.0).contains(&policy.range) {
-        let allowed = "1..=30: it is the exponent of the availability index, not a time";
-        faults.push(FieldFault::new("range", policy.range, allowed));
+        faults.push(FieldFault::new("range", policy.range, Policy::RANGE_ALLOWED));
     }
     in_range(faults, "threshold_percent", policy.threshold_percent, 0.0, 100.0);
     in_range(faults, "exit_margin_percent", policy.exit_margin_percent, 0.0, 100.0);

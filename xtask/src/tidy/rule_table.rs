@@ -156,7 +156,8 @@ mod tests {
         tree
     }
 
-    const RULES_TEXT: &str = "## Order\n\n| id | rule |\n|---|---|\n| tier | by tier |\n| tie | at random |\n";
+    const RULES_TEXT: &str =
+        "## Order\n\n| id | rule |\n|---|---|\n| tier | by tier |\n| tie | at random |\n";
 
     #[test]
     fn a_table_names_the_tests_of_each_rule() {

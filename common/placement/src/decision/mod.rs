@@ -37,8 +37,8 @@ mod trace;
 
 pub use assess::{Assessment, Inputs, Limits, assess_pool};
 pub use call::{
-    Answer, Ask, AskedSession, Call, CallParts, Consent, ConsentAsked, Denied, Desk, Door, HostMessage, Placed,
-    Step, ToHost,
+    Answer, Ask, AskedSession, Call, CallParts, Consent, ConsentAsked, Denied, Desk, Door, HostMessage,
+    Placed, Step, ToHost,
 };
 pub use choose::{Choice, Decision, PlacementReason, decide};
 pub use ends::{OutcomeReport, Reported, report_outcome};

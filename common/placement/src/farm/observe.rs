@@ -43,7 +43,11 @@ impl Farm {
         taken_over.into_iter().for_each(|grant| self.ledger.insert(grant));
         self.ledger.bound_host(host_id);
         host.cell.set_silent(false);
+        let range = host.view.range(&pool.policy);
         host.view.reading = Some(Arc::new(reading));
+        if host.view.range(&pool.policy) != range {
+            host.follow_range(&pool.policy);
+        }
         host.keeps_latches = load.latched.is_some();
         host.latch(&pool.policy, measured_at);
         self.note_successes(host_id, &load, measured_at);
@@ -119,6 +123,15 @@ impl Farm {
 }
 
 impl HostEntry {
+    /// The index of the calls that were measured before, under the exponent that is in force now.
+    pub(super) fn follow_range(&mut self, policy: &Policy) {
+        let range = self.view.range(policy);
+        if let Some(reading) = &mut self.view.latency {
+            let availability = with_range(reading.availability, range);
+            *reading = Arc::new(LatencyReading { availability, ..(**reading).clone() });
+        }
+    }
+
     /// Latches for a host that keeps no latches itself. They follow those of the others too: a host of 0.1 says that it
     /// keeps one only while that one holds.
     fn latch(&mut self, policy: &Policy, measured_at: BootTime) {
@@ -147,7 +160,7 @@ impl HostEntry {
 
 /// The same availability under another exponent: an index that was computed with settings that are no longer in force
 /// must not be compared with a threshold that is.
-pub(super) fn with_range(availability: Availability, range: f64) -> Availability {
+fn with_range(availability: Availability, range: f64) -> Availability {
     let index = match (availability.index, availability.expansion_factor) {
         (Some(_), Some(xf)) => Some(availability_index(xf, range)),
         (index, _) => index,

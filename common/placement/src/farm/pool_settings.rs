@@ -9,7 +9,7 @@ use std::sync::Arc;
 use thiserror::Error;
 use usher_types::{FieldFault, HostId, HostMarks, Policy, PolicyChange, PoolName, Profile};
 
-use super::{DrainMark, Farm, LatencyReading, Pool, SessionIndex, observe::with_range};
+use super::{DrainMark, Farm, Pool, SessionIndex};
 
 /// A pool's settings, as they are stored.
 #[derive(Clone, PartialEq, Debug)]
@@ -147,11 +147,8 @@ impl Farm {
             let rule = pool.policy.user_match;
             pool.sessions.replace(host_id, &[], &host.view.sessions, rule, host.sessions_at);
         }
-        if let Some(reading) = &host.view.latency {
-            let availability = with_range(reading.availability, host.view.range(&pool.policy));
-            host.view.latency = Some(Arc::new(LatencyReading { availability, ..(**reading).clone() }));
-            self.publish(host_id);
-        }
+        host.follow_range(&pool.policy);
+        self.publish(host_id);
     }
 
     /// The store did not take the settings: the old ones stay. A pool that never was goes again.

@@ -219,7 +219,8 @@ pub struct Obstacle {
 /// An expectation that does not hold.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Failure {
-    /// The line of the expectation.
+    /// The line of the expectation; in JSON the event says it.
+    #[serde(skip)]
     pub line: u32,
     /// Of what: a host, a placement, a tally.
     pub subject: String,

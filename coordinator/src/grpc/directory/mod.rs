@@ -89,8 +89,7 @@ impl DirectoryService for Directory {
         let (snapshot, now) = (self.0.snapshot.load_full(), self.0.now());
         let (pool, position) = snapshot.find_host(&text).map_err(|ids| not_one_host(&text, &ids))?;
         let host = &pool.hosts[position];
-        let info =
-            each_host(pool, now, |assessment, at| (at == position).then(|| host_info(assessment, at)));
+        let info = each_host(pool, now, |assessment, at| (at == position).then(|| host_info(assessment, at)));
         let operations = host.latency.iter().flat_map(|latency| &latency.latency.operations);
         let places = self.0.ledger.on_host(&host.facts.host_id);
         Ok(Response::new(v1::GetHostResponse {

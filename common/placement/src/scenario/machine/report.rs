@@ -6,7 +6,7 @@
 use std::fmt::Display;
 
 use usher_types::{
-    BootTime, FieldFault, HostOverrides, Memory, MountFullness, OwnAvailability, Percent, UserLimit,
+    BootTime, FieldFault, HostOverrides, Memory, MountFullness, OwnAvailability, Percent, Policy, UserLimit,
 };
 
 use super::Machine;
@@ -105,7 +105,7 @@ pub(in crate::scenario) fn overrides(host: &NewHost) -> Result<HostOverrides, Ve
         checks.fault("max_users", 0, "at least 1, or unlimited; to exclude the host, drain it");
     }
     if let Some(range) = host.range.filter(|range| !(1.0..=30.0).contains(range)) {
-        checks.fault("range", range, "1..=30: it is the exponent of the availability index, not a time");
+        checks.fault("range", range, Policy::RANGE_ALLOWED);
     }
     if !checks.0.is_empty() {
         return Err(checks.0);
