@@ -451,6 +451,7 @@ mod tests {
                 hosts: BTreeMap::from([(key, 3)]),
                 busy: BTreeMap::from([((PoolName::new("desk").unwrap(), "memory"), 2)]),
                 replica_marks: BTreeMap::from([((PoolName::new("desk").unwrap(), "out_of_service"), 4)]),
+                incomplete: BTreeMap::from([(PoolName::new("desk").unwrap(), 1)]),
                 reservations,
                 decisions: 7,
             }
@@ -459,6 +460,7 @@ mod tests {
         let text = metrics.encode();
         assert_line(&text, "usher_coordinator_hosts{pool=\"desk\",state=\"AVAILABLE\"} 3");
         assert_line(&text, "usher_coordinator_hosts_busy{pool=\"desk\",reason=\"memory\"} 2");
+        assert_line(&text, "usher_coordinator_hosts_incomplete{pool=\"desk\"} 1");
         assert_line(&text, "usher_coordinator_replica_marks{pool=\"desk\",mark=\"out_of_service\"} 4");
         assert_line(&text, "usher_coordinator_reservations 1");
         assert_line(&text, "usher_coordinator_decisions_kept 7");
@@ -480,7 +482,7 @@ mod tests {
         let text = metrics.encode();
         let helps = text.lines().filter(|line| line.starts_with("# HELP")).count();
         let types = text.lines().filter(|line| line.starts_with("# TYPE")).count();
-        assert_eq!((helps, types), (23, 23), "{text}");
+        assert_eq!((helps, types), (24, 24), "{text}");
         for line in text.lines().filter(|line| line.starts_with("# HELP")) {
             assert!(line.split_whitespace().count() > 8 && !line.contains(".."), "{line}");
         }

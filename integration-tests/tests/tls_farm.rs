@@ -147,7 +147,7 @@ async fn a_certificate_belongs_to_its_first_host_while_that_lives() {
     let first = heard(&secure, &files, "app1").await;
     let client = files.client(secure.address());
     let second = FakeAgent::attach(&client, hello("app1")).await;
-    let status = refusal(second, Code::PermissionDenied, reason::IDENTITY_MISMATCH);
+    let status = refusal(second, Code::AlreadyExists, reason::HOST_ID_IN_USE);
     assert!(status.message().contains(first.id()), "{status:?}");
     // Another boot of the same id: a clone of the machine. The first one answers a ping and stays.
     let clone = v1::Hello { boot_id: "another".into(), ..first.hello().clone() };

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CriticalLevel, FieldFault, HostOverrides, Percent, UserLimit};
+use crate::{CriticalLevel, FieldFault, HostOverrides, Percent, Policy, UserLimit};
 
 /// An admin's settings of one host; they win over the host's own and over the pool's.
 #[derive(Copy, Clone, PartialEq, Debug, Default, Serialize, Deserialize)]

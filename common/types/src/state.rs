@@ -44,6 +44,11 @@ impl HostState {
         }
     }
 
+    /// Whether its last numbers are of now: it was heard in time.
+    pub const fn is_measured(self) -> bool {
+        !matches!(self, Self::Unknown | Self::Offline)
+    }
+
     /// Whether its numbers take part in the maxima and medians of the pool.
     pub const fn is_eligible(self) -> bool {
         matches!(self, Self::Available | Self::Warming | Self::Busy)

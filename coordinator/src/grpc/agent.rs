@@ -217,11 +217,14 @@ impl Agents {
 
 fn refused(why: &AttachRefused) -> Status {
     let (code, reason) = match why {
-        AttachRefused::InUse { .. } => (Code::AlreadyExists, reason::HOST_ID_IN_USE),
+        // Two machines claim one identity, and both live.
+        AttachRefused::InUse { .. } | AttachRefused::OtherHost { .. } => {
+            (Code::AlreadyExists, reason::HOST_ID_IN_USE)
+        }
         AttachRefused::OlderStream(_) => (Code::Aborted, reason::HOST_ID_IN_USE),
-        AttachRefused::OtherHost { .. }
-        | AttachRefused::OtherCertificate { .. }
-        | AttachRefused::OtherName { .. } => (Code::PermissionDenied, reason::IDENTITY_MISMATCH),
+        AttachRefused::OtherCertificate { .. } | AttachRefused::OtherName { .. } => {
+            (Code::PermissionDenied, reason::IDENTITY_MISMATCH)
+        }
     };
     error::status(code, reason, why.to_string(), Default::default(), None)
 }

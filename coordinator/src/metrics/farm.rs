@@ -20,6 +20,8 @@ pub struct FarmFigures {
     pub hosts: BTreeMap<(PoolName, HostState), u64>,
     /// Hosts that each reason holds BUSY, by pool and reason; a host may have several.
     pub busy: BTreeMap<(PoolName, &'static str), u64>,
+    /// Hosts of which a number is not known, by pool.
+    pub incomplete: BTreeMap<PoolName, u64>,
     /// Replicas that admins have marked, by pool and mark.
     pub replica_marks: BTreeMap<(PoolName, &'static str), u64>,
     /// Places given out and neither seen as sessions nor ended.
@@ -38,6 +40,11 @@ struct PoolState {
 struct PoolReason {
     pool: String,
     reason: &'static str,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct OfPool {
+    pool: String,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
@@ -103,6 +110,16 @@ fn encode_marks(figures: &FarmFigures, encoder: &mut DescriptorEncoder<'_>) -> R
     for ((pool, reason), hosts) in &figures.busy {
         let labels = PoolReason { pool: pool.as_str().to_owned(), reason };
         gauge(*hosts).encode(busy.encode_family(&labels)?)?;
+    }
+    let mut incomplete = encoder.encode_descriptor(
+        "hosts_incomplete",
+        "Hosts of which a number is not known and stands for the pool's median. Not 0: a collector fails there.",
+        None,
+        MetricType::Gauge,
+    )?;
+    for (pool, hosts) in &figures.incomplete {
+        let labels = OfPool { pool: pool.as_str().to_owned() };
+        gauge(*hosts).encode(incomplete.encode_family(&labels)?)?;
     }
     let mut marks = encoder.encode_descriptor(
         "replica_marks",

@@ -78,8 +78,12 @@ impl Farm {
     }
 
     /// Whether nobody may take the place of a host. One that has come back since the last tick is announced as OFFLINE
-    /// still.
+    /// still; one that has said goodbye since, or was never heard and has no stream, is OFFLINE before that is announced.
     pub(super) fn is_alive(&self, host: &HostEntry) -> bool {
+        let is_silent = !host.view.connected && host.view.reading.is_none() && self.grace.is_none();
+        if host.view.shut_down || is_silent {
+            return false;
+        }
         let is_fresh = || host.view.offline_at().is_none_or(|at| self.last_tick <= at);
         !self.is_gone(host) || (host.view.connected && is_fresh())
     }

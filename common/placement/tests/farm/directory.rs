@@ -100,6 +100,24 @@ fn case_080_a_host_that_came_back_just_now_is_not_replaced_although_it_is_announ
 }
 
 #[test]
+fn case_080_a_host_that_said_goodbye_is_replaced_at_once() {
+    for goodbye in [Some(Goodbye::HostShutdown), Some(Goodbye::AgentStop)] {
+        let mut sim = Sim::new();
+        attach(&mut sim, &of("n1", "app3"), "app3").unwrap();
+        sim.report("n1", users(1));
+        sim.pass(1);
+        sim.farm.detach(&id("n1"), 1, goodbye, sim.now);
+        let replaced = attach(&mut sim, &of("n2", "app3"), "app3").is_ok();
+        assert_eq!(replaced, goodbye == Some(Goodbye::HostShutdown), "an agent that stops leaves its host");
+    }
+    // One that was never heard and has no stream is OFFLINE as well.
+    let mut sim = Sim::new();
+    attach(&mut sim, &of("n1", "app3"), "app3").unwrap();
+    sim.farm.detach(&id("n1"), 1, None, sim.now);
+    assert_eq!(attach(&mut sim, &of("n2", "app3"), "app3").unwrap().retired, Some(id("n1")));
+}
+
+#[test]
 fn case_080_a_host_that_was_gone_before_the_coordinator_started_is_replaced_at_once() {
     let mut sim = Sim::new();
     attach(&mut sim, &of("n1", "app3"), "app3").unwrap();

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use usher_availability::Basis;
 use usher_placement::{
-    decision::{Assessment, Inputs, Request as PlacementRequest, UserTrace, assess_pool},
+    decision::{Assessment, Flags, Inputs, Request as PlacementRequest, UserTrace, assess_pool},
     farm::{HostView, PoolView, Reading, Snapshot, state_reason},
 };
 use usher_proto::{v1, write};
@@ -60,9 +60,12 @@ pub(crate) fn count_hosts(snapshot: &Snapshot, now: BootTime) -> FarmFigures {
     for pool in snapshot.pools.values() {
         let seen = |assessment: &Assessment<'_>, position: usize| {
             let state = assessment.state(position);
-            (state, busy_reasons(&pool.hosts[position], &pool.policy, state, now))
+            let incomplete = state.is_measured() && assessment.host_flags(position).has(Flags::INCOMPLETE);
+            (state, busy_reasons(&pool.hosts[position], &pool.policy, state, now), incomplete)
         };
-        for (state, busy) in each_host(pool, now, seen) {
+        figures.incomplete.insert(pool.name.clone(), 0);
+        for (state, busy, incomplete) in each_host(pool, now, seen) {
+            *figures.incomplete.entry(pool.name.clone()).or_insert(0) += u64::from(incomplete);
             *figures.hosts.entry((pool.name.clone(), state)).or_insert(0) += 1;
             for reason in busy.names() {
                 *figures.busy.entry((pool.name.clone(), reason)).or_insert(0) += 1;
@@ -122,7 +125,7 @@ pub(super) fn host_info(assessment: &Assessment<'_>, position: usize) -> v1::Hos
         expansion_factor: availability.expansion_factor,
         weighted_load: assessment
             .terms(position)
-            .filter(|_| state.is_eligible())
+            .filter(|_| state.is_measured())
             .map(|terms| load_terms(&terms)),
         capacity: host.capacity(),
         max_users: host.max_users(&pool.policy).finite(),
@@ -142,7 +145,7 @@ pub(super) fn host_info(assessment: &Assessment<'_>, position: usize) -> v1::Hos
         penalties: reading.map(|reading| penalties(reading, now)).unwrap_or_default(),
         host_drain: reading.and_then(|reading| reading.drain.as_ref()).map(write::drain),
         reporter: facts.is_reporter,
-        ramp: host.ramp(now).filter(|_| state.is_eligible()),
+        ramp: host.ramp(now).filter(|_| state.is_measured()),
         availability_source: reading
             .and_then(|reading| reading.own_availability.as_ref())
             .map(|own| own.source.clone())
@@ -184,7 +187,7 @@ fn setting_origins(marks: &HostMarks, own: &HostOverrides) -> HashMap<String, St
 /// What qualifies a host's numbers.
 fn flags(assessment: &Assessment<'_>, host: &HostView, position: usize) -> Vec<String> {
     let mut flags: Vec<String> = Vec::new();
-    if assessment.state(position).is_eligible() {
+    if assessment.state(position).is_measured() {
         flags.extend(assessment.host_flags(position).names().map(str::to_owned));
     }
     if host.availability(assessment.inputs().now).basis == Basis::NoData {

@@ -59,6 +59,8 @@ impl Sessions {
                 (None, Some(known)) => known.began,
                 (None, None) => (!are_old).then_some(now),
             };
+            // One that began at another time is another one.
+            let known = known.filter(|known| known.began.is_none() || known.began == began);
             let id = known.map_or_else(|| self.new_id(&entry.user), |known| known.id);
             self.known.push(Known { id, user: entry.user.clone(), state: entry.state, began });
         }

@@ -60,9 +60,9 @@ impl World {
         let assessment = assess_pool(&inputs);
         let (host, state) = (&pool.hosts[at], assessment.state(at));
         let availability = host.availability(now);
-        let terms = assessment.terms(at).filter(|_| state.is_eligible());
-        // That numbers are missing speaks of the load, which only hosts have that take part.
-        let load_speaks = |flag: &&str| *flag != INCOMPLETE || state.is_eligible();
+        let terms = assessment.terms(at).filter(|_| state.is_measured());
+        // That numbers are missing speaks of the load, which only hosts have that were heard.
+        let load_speaks = |flag: &&str| *flag != INCOMPLETE || state.is_measured();
         let mut flags: Vec<String> =
             assessment.host_flags(at).names().filter(load_speaks).map(str::to_owned).collect();
         let reason = state_reason(&pool.state_input(at, words[at], 1, now), state);

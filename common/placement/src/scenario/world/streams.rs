@@ -194,11 +194,13 @@ impl World {
         }
         for (coordinator, why) in refused {
             let (code, reason) = match why {
-                AttachRefused::InUse { .. } => ("ALREADY_EXISTS", "host_id_in_use"),
+                AttachRefused::InUse { .. } | AttachRefused::OtherHost { .. } => {
+                    ("ALREADY_EXISTS", "host_id_in_use")
+                }
                 AttachRefused::OlderStream(_) => ("ABORTED", "host_id_in_use"),
-                AttachRefused::OtherHost { .. }
-                | AttachRefused::OtherCertificate { .. }
-                | AttachRefused::OtherName { .. } => ("PERMISSION_DENIED", "identity_mismatch"),
+                AttachRefused::OtherCertificate { .. } | AttachRefused::OtherName { .. } => {
+                    ("PERMISSION_DENIED", "identity_mismatch")
+                }
             };
             let coordinator = (self.coordinators.len() > 1).then_some(coordinator);
             let host = self.machines[number].identity.called.to_string();
