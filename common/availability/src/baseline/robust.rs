@@ -8,7 +8,7 @@
 //! | until | the estimate is | provisional |
 //! |---|---|---|
 //! | the first mean of >= 20 calls | absent | no |
-//! | the first qualified hour | the lowest percentile of the hours so far, the running one's included | yes |
+//! | the first qualified hour | the lowest percentile so far, of the hours and of the running one as it grew | yes |
 //! | for ever | the lowest percentile of the last 24 qualified hours | no |
 //!
 //! Hours are counted in observed time: neither a suspended host nor a stopped agent lets one pass. An hour qualifies if
@@ -51,7 +51,8 @@ pub struct RobustBaseline {
     qualified_us: VecDeque<f64>,
     /// Means of quiet hours that had too few to stand alone.
     thin_us: Vec<f64>,
-    /// Of all hours, until one qualifies.
+    /// The lowest percentile so far, the running hour's at each of its means included, until an hour qualifies. A host
+    /// that becomes slow in its first hour must not take that for what it always was.
     lowest_us: Option<f64>,
     estimate_us: Option<f64>,
     moved: Moved,
@@ -82,6 +83,9 @@ impl RobustBaseline {
         if let Some(merged) = self.carried.merge(calls, sum_us, CALLS_A_MEAN) {
             self.samples = self.samples.saturating_add(whole_calls(merged.calls));
             self.hour.push(merged.sum_us / merged.calls);
+            if self.qualified_us.is_empty() {
+                self.lowest_us = lower(self.lowest_us, percentile(&self.hour.means_us));
+            }
         }
         self.hour.observed += passed;
         if self.hour.observed >= HOUR {
@@ -96,10 +100,6 @@ impl RobustBaseline {
 
     fn end_hour(&mut self) {
         let hour = std::mem::take(&mut self.hour);
-        let Some(percentile_us) = percentile(&hour.means_us) else { return };
-        if self.qualified_us.is_empty() {
-            self.lowest_us = lower(self.lowest_us, Some(percentile_us));
-        }
         if !hour.is_quiet() {
             return;
         }
@@ -109,6 +109,7 @@ impl RobustBaseline {
         }
         self.qualified_us.extend(percentile(&self.thin_us));
         self.thin_us.clear();
+        // At least four means: there is one now.
         self.lowest_us = None;
         if self.qualified_us.len() > HOURS_KEPT {
             self.qualified_us.pop_front();
@@ -117,7 +118,7 @@ impl RobustBaseline {
 
     fn estimate(&self) -> Option<f64> {
         let qualified = self.qualified_us.iter().copied().reduce(f64::min);
-        qualified.or_else(|| lower(self.lowest_us, percentile(&self.hour.means_us)))
+        qualified.or(self.lowest_us)
     }
 
     /// The baseline in microseconds, at least `min_possible_us`. Absent before the first mean.
@@ -164,6 +165,9 @@ impl RobustBaseline {
             samples: record.samples,
             carried: checked.carried("robust.carried", record.carried, CALLS_A_MEAN),
         };
+        if restored.qualified_us.is_empty() {
+            restored.lowest_us = lower(restored.lowest_us, percentile(&restored.hour.means_us));
+        }
         restored.estimate_us = restored.estimate();
         restored
     }

@@ -151,6 +151,18 @@ fn slower_hardware_is_believed_after_24_quiet_hours_and_faster_after_one() {
     assert_eq!(host.value(), Some(500.0));
 }
 
+// rule: baseline-provisional
+#[test]
+fn a_host_that_becomes_slow_in_its_first_hour_does_not_forget_how_fast_it_was() {
+    let mut baseline = RobustBaseline::default();
+    let period = Duration::from_secs(15);
+    for mean_us in [3000.0].into_iter().chain([12_000.0; 40]) {
+        baseline.observe_cpu(Percent::FULL, period);
+        baseline.observe_period(20.0, 20.0 * mean_us, period, BootTime::ZERO);
+    }
+    assert_eq!((baseline.value_us(1.0), baseline.is_provisional()), (Some(3000.0), true));
+}
+
 #[test]
 fn the_memory_of_an_hour_is_bounded_whatever_the_period() {
     let mut baseline = RobustBaseline::default();
@@ -163,7 +175,8 @@ fn the_memory_of_an_hour_is_bounded_whatever_the_period() {
         assert!(baseline.hour.means_us.len() < MEANS_KEPT);
     }
     assert_eq!(baseline.hour.periods_a_mean, 256);
-    assert_eq!(baseline.value_us(1.0), Some(1000.0));
+    // Until the hour is over: the lowest percentile on the way, of its fastest beginning.
+    assert_eq!((baseline.value_us(1.0), baseline.is_provisional()), (Some(900.0), true));
     baseline.observe_period(20.0, 20_000.0, period, BootTime::ZERO);
     assert_eq!((baseline.value_us(1.0), baseline.is_provisional()), (Some(1000.0), false));
     assert_eq!(baseline.hour, Hour::default());
