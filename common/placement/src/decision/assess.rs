@@ -148,7 +148,7 @@ fn scale_of(pool: &PoolView, states: &[HostState], metrics: &[Metrics]) -> Scale
     let eligible = all.clone().filter(|(state, _)| state.is_eligible()).map(|(_, metrics)| *metrics);
     let settled = eligible.clone().filter(|metrics| metrics.ramp.is_none());
     let compared =
-        |state: HostState| state.is_eligible() || (state == HostState::Unknown && pool.policy.allow_unknown);
+        |state: HostState| state.is_measured() || (state == HostState::Unknown && pool.policy.allow_unknown);
     let some_incomplete = all.clone().any(|(state, metrics)| metrics.is_incomplete() && compared(*state));
     let (weights, floor) = (pool.policy.weights, pool.policy.users_full_scale);
     if settled.clone().next().is_some() {
@@ -204,7 +204,10 @@ impl<'a> Assessment<'a> {
     /// Words that qualify an answer with the host at `position`, of what is known about itself.
     pub fn host_flags(&self, position: usize) -> Flags {
         let availability = self.inputs.pool.hosts[position].availability(self.inputs.now);
-        let by_load = self.inputs.pool.policy.method == Method::WeightedLoad;
+        // Of lost hosts the one with the fewest places comes first, whatever else is known or not.
+        let at_its_door =
+            u32::try_from(position).is_ok_and(|position| self.tier(position) == Ok(Tier::Blind));
+        let by_load = self.inputs.pool.policy.method == Method::WeightedLoad && !at_its_door;
         let incomplete = by_load && self.terms(position).is_none_or(|terms| terms.filled.any());
         Flags::NONE
             .with(Flags::INCOMPLETE, incomplete)

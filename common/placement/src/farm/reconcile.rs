@@ -1,8 +1,8 @@
 //! Which places does a host still owe?
 //!
 //! Hosts are where equal coordinators meet: each lists every live place that it knows, whoever gave it, and those that
-//! ended in the last minute. A list is held against the ledger: what it lists counts, what it no longer lists has ended,
-//! what it cannot know yet is left alone. Nothing here decides that a place has ended before its host says so or its
+//! ended in the last minute. A list is held against the ledger: what it lists counts, what it says has ended has, what it
+//! does not speak of counts until its time has passed, unless it is known from that list only. Nothing here decides that a place has ended before its host says so or its
 //! time has passed; a place that ended here but is still listed is told to the host again.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -41,10 +41,11 @@ pub(super) fn reconcile(
         let said = ended.get(&grant.token).filter(|ended| grant.is_ended_by(ended.attempt));
         let reason = match said {
             Some(ended) => ended.reason,
-            // The host held it, and holds it no more; the Load that said why was lost.
-            None if grant.is_listed() => EndReason::Expired,
+            // Only the host ever spoke of it, and it speaks of it no more; the Load that said why was lost.
+            None if grant.is_hearsay() => EndReason::Expired,
             None if measured_at > grant.ends_at => EndReason::Expired,
-            // Its message may still be on the way.
+            // It was given here, and counts until its time has passed: its message may still be on the way, or the host
+            // has lost its book.
             None => continue,
         };
         if let Some(users) = grant.take(reason, measured_at) {
@@ -73,7 +74,6 @@ pub(super) fn reconcile(
 
 /// The host lists a place that is counted here.
 fn confirm(grant: &Grant, place: &PendingPlace, change: &mut CellChange) {
-    grant.set_listed();
     grant.raise_attempt(place.attempt);
     if place.connected {
         grant.set_connected();
@@ -124,10 +124,8 @@ impl Seen<'_> {
                 Unknown::IsKnown
             }
             GrantState::Live | GrantState::Asked => {
-                // One token on two hosts: the higher attempt stays, on a tie the one with more time left.
-                let theirs = (place.attempt, place.left);
-                let ours = (known.attempt(), known.ends_at.since(self.now));
-                if theirs <= ours {
+                let ours = (known.attempt(), known.ends_at.since(self.now), &known.host_id);
+                if gives_way((place.attempt, place.left, host_id), ours) {
                     return Unknown::Ends(end(host_id, place.attempt, EndReason::Superseded));
                 }
                 let attempt = known.attempt();
@@ -147,7 +145,7 @@ impl Seen<'_> {
         change.pending_users += i64::from(place.counted_users);
         change.places += 1;
         let grant = Grant::new(parts(self.host, self.rule, place, self.now), false);
-        grant.set_listed();
+        grant.set_hearsay();
         if place.connected {
             grant.set_connected();
         }
@@ -155,6 +153,22 @@ impl Seen<'_> {
             grant.set_admitted();
         }
         Arc::new(grant)
+    }
+}
+
+/// Times left that differ by less than a message may take are equal.
+const SAME_TIME: Duration = Duration::from_millis(250);
+
+/// Of one token on two hosts, whether the first place gives way to the second: the higher attempt stays, on a tie the one
+/// with more time left. Equal in both, the lower host id: two coordinators that each hear of the other's place must not
+/// end both.
+fn gives_way(theirs: (u32, Duration, &HostId), ours: (u32, Duration, &HostId)) -> bool {
+    if theirs.0 != ours.0 {
+        theirs.0 < ours.0
+    } else if theirs.1.abs_diff(ours.1) >= SAME_TIME {
+        theirs.1 < ours.1
+    } else {
+        theirs.2 > ours.2
     }
 }
 

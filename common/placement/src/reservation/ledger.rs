@@ -111,7 +111,7 @@ pub struct Grant {
     attempt: AtomicU32,
     /// State in the low byte, counted users above: they change together.
     word: AtomicU64,
-    listed: AtomicBool,
+    hearsay: AtomicBool,
     connected: AtomicBool,
     admitted: AtomicBool,
     ended_at_us: AtomicU64,
@@ -133,7 +133,7 @@ impl Grant {
             attempt: AtomicU32::new(parts.made_under),
             word: AtomicU64::new(u64::from(parts.counted_at_first) << USERS_SHIFT | state),
             parts,
-            listed: AtomicBool::new(false),
+            hearsay: AtomicBool::new(false),
             connected: AtomicBool::new(false),
             admitted: AtomicBool::new(false),
             ended_at_us: AtomicU64::new(0),
@@ -197,14 +197,14 @@ impl Grant {
         self.connected.load(Ordering::Acquire)
     }
 
-    /// Whether its host has listed it.
-    pub fn is_listed(&self) -> bool {
-        self.listed.load(Ordering::Acquire)
+    /// Whether it was given elsewhere, and is known from its host's list only.
+    pub fn is_hearsay(&self) -> bool {
+        self.hearsay.load(Ordering::Acquire)
     }
 
-    /// Its host lists it.
-    pub(crate) fn set_listed(&self) {
-        self.listed.store(true, Ordering::Release);
+    /// It was found in its host's list.
+    pub(crate) fn set_hearsay(&self) {
+        self.hearsay.store(true, Ordering::Release);
     }
 
     /// The host admitted it. Whether it was still waiting for that.

@@ -96,6 +96,17 @@ fn of_one_token_on_two_hosts_the_higher_attempt_stays_and_on_a_tie_the_longer_ti
     }
 }
 
+// rule: retry-attempt equal in both: whichever place a coordinator knows, the same one stays
+#[test]
+fn of_one_token_on_two_hosts_that_are_equal_all_coordinators_keep_the_same() {
+    for (known, heard) in [("a", "b"), ("b", "a")] {
+        let mut sim = Sim::of(&["a", "b"]);
+        sim.place("r1", known);
+        sim.report(heard, Load { pending: vec![listed("r1", 1, 120)], ..users(1) });
+        assert_eq!((sim.pending("a").1, sim.pending("b").1), (1, 0), "known on {known}");
+    }
+}
+
 #[test]
 fn a_host_that_lists_what_has_ended_is_told_again() {
     let mut sim = Sim::of(&["a"]);

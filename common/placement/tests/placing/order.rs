@@ -147,7 +147,7 @@ fn with_all_at_a_soft_limit_the_best_takes_it_and_the_answer_says_so() {
     assert_eq!(sim.explain(&ask("r")).hosts[0].logons_in_progress, Some(2));
 }
 
-// rule: pending-hard
+// rule: pending-hard case_114: refused with the time until the oldest place ends
 // rule: error-max-pending
 // rule: consent-asked under a hard limit of logons
 #[test]

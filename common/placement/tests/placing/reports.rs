@@ -1,6 +1,6 @@
 //! Numbers that come wrong, or not at all.
 
-use usher_types::{HostOverrides, HostState, Load, PolicyChange, UserLimit};
+use usher_types::{EndReason, HostOverrides, HostState, Load, PolicyChange, UserLimit};
 
 use crate::support::*;
 
@@ -75,7 +75,7 @@ fn a_user_is_seen_or_pending_at_every_instant() {
         Load { pending: vec![listed("r1", None, 1, 100)], ..users(0) },
         // The session is there and its place not ended yet: too many rather than too few.
         Load { pending: vec![listed("r1", None, 1, 99)], ..users(1) },
-        users(1),
+        Load { ended: vec![ended("r1", 1, EndReason::Session)], ..users(1) },
     ] {
         sim.report("a", load);
         assert!(counted() >= 1);

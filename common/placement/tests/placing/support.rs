@@ -14,10 +14,10 @@ use usher_placement::{
     reservation::{Grant, GrantParts, Ledger, Retry},
 };
 use usher_types::{
-    BootId, BootTime, BusyReasons, Drain, DrainMode, EndReason, Endpoint, FailureCause, FieldFault,
-    GatewayId, Hello, HostId, HostMarks, HostName, HostState, Latency, Load, Memory, OperationName,
-    OperationWindow, PendingPlace, Percent, PolicyChange, PoolName, Replica, ReplicaMark, RequestId,
-    ResourceId, Session, SessionState, Token, UserLimit, WeightsChange,
+    BootId, BootTime, BusyReasons, Drain, DrainMode, EndReason, EndedPlace, Endpoint, FailureCause,
+    FieldFault, GatewayId, Hello, HostId, HostMarks, HostName, HostState, Latency, Load, Memory,
+    OperationName, OperationWindow, PendingPlace, Percent, PolicyChange, PoolName, Replica, ReplicaMark,
+    RequestId, ResourceId, Session, SessionState, Token, UserLimit, WeightsChange,
 };
 
 /// The pool of every host and request that names no other.
@@ -104,6 +104,19 @@ pub(crate) fn latency(expansion_factor: f64) -> Latency {
 /// The expansion factor at which the availability index is `index` with range 6.
 pub(crate) fn factor_of(index: f64) -> f64 {
     f64::exp2((1.0 - index / 100.0) * 6.0)
+}
+
+/// A place that a host says has just ended.
+pub(crate) fn ended(request: &str, attempt: u32, reason: EndReason) -> EndedPlace {
+    EndedPlace {
+        token: token(request),
+        attempt,
+        reason,
+        ended_ago: Duration::ZERO,
+        content_hash: ask(request).content_hash(),
+        pool: desk(),
+        endpoint: endpoint(),
+    }
 }
 
 pub(crate) fn session(id: &str, user: &str, state: SessionState, age_s: u64) -> Session {

@@ -1,7 +1,5 @@
 //! The life of a place.
 
-use std::time::Duration;
-
 use usher_placement::{
     decision::Asked,
     decision::{Decision, RefusalKind, Request},
@@ -9,26 +7,12 @@ use usher_placement::{
     host::{HostBook, Limits, Occupancy},
     reservation::{GrantState, Ledger, Retry},
 };
-use usher_types::{
-    EndReason, EndedPlace, Goodbye, Hello, HostState, Load, PendingPlace, PolicyChange, SessionState,
-};
+use usher_types::{EndReason, Goodbye, Hello, HostState, Load, PendingPlace, PolicyChange, SessionState};
 
 use crate::support::*;
 
 fn state(sim: &Sim, request: &str) -> GrantState {
     sim.ledger.get(&token(request)).unwrap().state()
-}
-
-fn ended(request: &str, attempt: u32, reason: EndReason) -> EndedPlace {
-    EndedPlace {
-        token: token(request),
-        attempt,
-        reason,
-        ended_ago: Duration::ZERO,
-        content_hash: ask(request).content_hash(),
-        pool: desk(),
-        endpoint: endpoint(),
-    }
 }
 
 fn lists(count: u32, pending: &[PendingPlace]) -> Load {
@@ -123,7 +107,17 @@ fn a_report_that_was_on_the_way_ends_nothing() {
     assert_eq!(state(&sim, "r1"), GrantState::Live, "the host had not heard of it yet");
     sim.report("a", lists(1, &[listed("r1", None, 1, 120)]));
     sim.report("a", users(2));
-    assert_eq!(state(&sim, "r1"), GrantState::Ended(EndReason::Expired), "listed once and gone");
+    assert_eq!(state(&sim, "r1"), GrantState::Live, "the host has lost its book: the login may still come");
+    assert_eq!((sim.word("a").users(), sim.word("a").pending_users()), (Some(2), 1));
+}
+
+#[test]
+fn a_place_that_only_its_host_spoke_of_ends_when_it_speaks_of_it_no_more() {
+    let mut sim = Sim::of_users(&[("a", 1)]);
+    sim.report("a", lists(1, &[listed("r1", None, 1, 120)]));
+    assert_eq!((state(&sim, "r1"), sim.word("a").pending_users()), (GrantState::Live, 1));
+    sim.report("a", users(2));
+    assert_eq!(state(&sim, "r1"), GrantState::Ended(EndReason::Expired));
     assert_eq!((sim.word("a").users(), sim.word("a").pending_users()), (Some(2), 0));
 }
 

@@ -60,7 +60,9 @@ pub(crate) fn count_hosts(snapshot: &Snapshot, now: BootTime) -> FarmFigures {
     for pool in snapshot.pools.values() {
         let seen = |assessment: &Assessment<'_>, position: usize| {
             let state = assessment.state(position);
-            let incomplete = state.is_measured() && assessment.host_flags(position).has(Flags::INCOMPLETE);
+            let incomplete = state.is_measured()
+                && pool.hosts[position].reading.is_some()
+                && assessment.host_flags(position).has(Flags::INCOMPLETE);
             (state, busy_reasons(&pool.hosts[position], &pool.policy, state, now), incomplete)
         };
         figures.incomplete.insert(pool.name.clone(), 0);
@@ -125,7 +127,7 @@ pub(super) fn host_info(assessment: &Assessment<'_>, position: usize) -> v1::Hos
         expansion_factor: availability.expansion_factor,
         weighted_load: assessment
             .terms(position)
-            .filter(|_| state.is_measured())
+            .filter(|_| state.is_measured() && reading.is_some())
             .map(|terms| load_terms(&terms)),
         capacity: host.capacity(),
         max_users: host.max_users(&pool.policy).finite(),
@@ -187,7 +189,7 @@ fn setting_origins(marks: &HostMarks, own: &HostOverrides) -> HashMap<String, St
 /// What qualifies a host's numbers.
 fn flags(assessment: &Assessment<'_>, host: &HostView, position: usize) -> Vec<String> {
     let mut flags: Vec<String> = Vec::new();
-    if assessment.state(position).is_measured() {
+    if assessment.state(position).is_measured() && host.reading.is_some() {
         flags.extend(assessment.host_flags(position).names().map(str::to_owned));
     }
     if host.availability(assessment.inputs().now).basis == Basis::NoData {

@@ -60,9 +60,10 @@ impl World {
         let assessment = assess_pool(&inputs);
         let (host, state) = (&pool.hosts[at], assessment.state(at));
         let availability = host.availability(now);
-        let terms = assessment.terms(at).filter(|_| state.is_measured());
+        let is_measured = state.is_measured() && host.reading.is_some();
+        let terms = assessment.terms(at).filter(|_| is_measured);
         // That numbers are missing speaks of the load, which only hosts have that were heard.
-        let load_speaks = |flag: &&str| *flag != INCOMPLETE || state.is_measured();
+        let load_speaks = |flag: &&str| *flag != INCOMPLETE || is_measured;
         let mut flags: Vec<String> =
             assessment.host_flags(at).names().filter(load_speaks).map(str::to_owned).collect();
         let reason = state_reason(&pool.state_input(at, words[at], 1, now), state);
