@@ -9,7 +9,7 @@ use tokio::{
 use tokio_stream::StreamExt;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request, Response, Status, Streaming};
-use usher_placement::farm::AttachRefused;
+use usher_placement::farm::{AttachRefused, Ticks};
 use usher_proto::{
     self as proto,
     error::{self, reason},
@@ -23,7 +23,7 @@ use usher_types::{FieldFault, Goodbye, Hello, HostId, PendingLimit, Replica, Ses
 use super::{caller, pages::Pages, unavailable};
 use crate::{
     farm_command::{Admitted, FarmCommand, Source},
-    links::{HostLink, HostOutput, OUTBOX, Ticks},
+    links::{HostLink, HostOutput, OUTBOX},
     shared::Shared,
     store::{StoreHandle, Write},
     stored,

@@ -11,8 +11,6 @@ use usher_placement::decision::{
 };
 use usher_types::{BootTime, DecisionId, Method, PoolName, ResourceId, Token, UserKey, UserMatch, Weights};
 
-use crate::placing::refusal_name;
-
 /// A decision that has just been made.
 #[derive(Debug)]
 pub(crate) struct NewDecision {
@@ -89,7 +87,7 @@ impl Headline {
             cost: request.cost,
             dry_run: request.dry_run,
             consents: record.consents.clone(),
-            answered: record.answered.clone().map_err(refusal_name),
+            answered: record.answered.clone().map_err(|kind| kind.reason()),
             redirect: record.redirect.clone(),
         }
     }

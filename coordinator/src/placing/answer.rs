@@ -74,21 +74,6 @@ pub(crate) fn wire_reason(reason: PlacementReason) -> v1::PlacementReason {
     }
 }
 
-/// As errors, metrics and the history name why nobody was chosen.
-pub(crate) fn refusal_name(kind: RefusalKind) -> &'static str {
-    match kind {
-        RefusalKind::UnknownResource => reason::UNKNOWN_RESOURCE,
-        RefusalKind::OutOfService => reason::OUT_OF_SERVICE,
-        RefusalKind::Stale => reason::STALE,
-        RefusalKind::MaxUsers => reason::MAX_USERS,
-        RefusalKind::MaxPending => reason::MAX_PENDING,
-        RefusalKind::NoConsentRefused | RefusalKind::NoConsentSilent => reason::NO_CONSENT,
-        RefusalKind::AllRestricted => reason::ALL_RESTRICTED,
-        RefusalKind::AllExcluded => reason::ALL_EXCLUDED,
-        RefusalKind::AllOffline => reason::ALL_OFFLINE,
-    }
-}
-
 fn refusal_code(kind: RefusalKind) -> Code {
     match kind {
         RefusalKind::UnknownResource => Code::NotFound,
@@ -132,7 +117,7 @@ pub(super) fn refused(refusal: &Refusal, record: Option<&DecisionRecord>, reques
     let what = refusal_text(refusal.kind, request);
     let message = if listed.is_empty() { what } else { format!("{what}: {}", listed.join(", ")) };
     let metadata = details.into_iter().map(|(host, why)| (format!("host:{host}"), why)).collect();
-    let (code, name) = (refusal_code(refusal.kind), refusal_name(refusal.kind));
+    let (code, name) = (refusal_code(refusal.kind), refusal.kind.reason());
     error::status(code, name, message, metadata, refusal.retry_after)
 }
 

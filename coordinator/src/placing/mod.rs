@@ -22,7 +22,7 @@ use usher_placement::decision::{
 use usher_proto::{self as proto, v1};
 use usher_types::{BootTime, DecisionId};
 
-pub(crate) use answer::{refusal_name, unknown_pool, wire_reason};
+pub(crate) use answer::{unknown_pool, wire_reason};
 pub(crate) use doors::Doors;
 
 use crate::{history::NewDecision, layers::Deadline, metrics::ConsentAnswer, shared::Shared};
