@@ -169,8 +169,8 @@ pub(crate) type ConsentAnswer = Result<(), RefusalReason>;
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     links: papaya::HashMap<HostId, Arc<HostLink>>,
-    consents: papaya::HashMap<(Token, u32), Arc<Question<ConsentAnswer>>>,
-    checks: papaya::HashMap<u64, Arc<Question<Option<bool>>>>,
+    consents: papaya::HashMap<(HostId, Token, u32), Arc<Question<ConsentAnswer>>>,
+    checks: papaya::HashMap<(HostId, u64), Arc<Question<Option<bool>>>>,
     next_check: AtomicU64,
 }
 
@@ -218,9 +218,11 @@ impl Links {
         &self,
         host_id: &HostId,
         message: v1::ExpectSession,
-        key: (Token, u32),
+        (token, attempt): (Token, u32),
         limit: Duration,
     ) -> Option<ConsentAnswer> {
+        // Under the host's name: one that was asked before must not answer for the next.
+        let key = (host_id.clone(), token, attempt);
         let question = Arc::new(Question::default());
         self.consents.pin().insert(key.clone(), question.clone());
         let _forget = Forget(|| drop(self.consents.pin().remove(&key).cloned()));
@@ -231,8 +233,14 @@ impl Links {
     }
 
     /// A host has answered. Whether anybody waited for it.
-    pub(crate) fn consent(&self, token: &Token, attempt: u32, answer: ConsentAnswer) -> bool {
-        let question = self.consents.pin().get(&(token.clone(), attempt)).cloned();
+    pub(crate) fn consent(
+        &self,
+        host_id: &HostId,
+        token: &Token,
+        attempt: u32,
+        answer: ConsentAnswer,
+    ) -> bool {
+        let question = self.consents.pin().get(&(host_id.clone(), token.clone(), attempt)).cloned();
         question.is_some_and(|question| {
             question.settle(answer);
             true
@@ -249,8 +257,9 @@ impl Links {
     ) -> Option<bool> {
         let check_id = self.next_check.fetch_add(1, Ordering::AcqRel) + 1;
         let question = Arc::new(Question::default());
-        self.checks.pin().insert(check_id, question.clone());
-        let _forget = Forget(|| drop(self.checks.pin().remove(&check_id).cloned()));
+        let key = (host_id.clone(), check_id);
+        self.checks.pin().insert(key.clone(), question.clone());
+        let _forget = Forget(|| drop(self.checks.pin().remove(&key).cloned()));
         let check = v1::SessionCheck { check_id, session_id: session_id.to_owned(), user: user.to_owned() };
         if !self.send(host_id, Message::SessionCheck(check)) {
             return None;
@@ -259,8 +268,8 @@ impl Links {
     }
 
     /// A host has answered.
-    pub(crate) fn session_checked(&self, check_id: u64, exists: Option<bool>) {
-        if let Some(question) = self.checks.pin().get(&check_id) {
+    pub(crate) fn session_checked(&self, host_id: &HostId, check_id: u64, exists: Option<bool>) {
+        if let Some(question) = self.checks.pin().get(&(host_id.clone(), check_id)) {
             question.settle(exists);
         }
     }
@@ -329,6 +338,26 @@ mod tests {
         });
         assert!(link.answers(Duration::from_secs(2)).await);
         answering.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_host_answers_for_itself_only() {
+        let (links, token) = (Links::default(), crate::placing::testing::request("R1").token);
+        let (asked, other) = (HostId::new("N1").unwrap(), HostId::new("N2").unwrap());
+        let (link, _sent) = HostLink::new(1, 8);
+        links.open(asked.clone(), link);
+        let (key, limit) = ((token.clone(), 1), Duration::from_millis(250));
+        let ask = links.ask_consent(&asked, v1::ExpectSession::default(), key, limit);
+        let answers = async {
+            assert!(!links.consent(&other, &token, 1, Ok(())), "nobody asked it");
+            assert!(links.consent(&asked, &token, 1, Err(RefusalReason::MaxUsers)));
+        };
+        assert_eq!(tokio::join!(ask, answers).0, Some(Err(RefusalReason::MaxUsers)));
+        let answers = async {
+            links.session_checked(&other, 1, Some(true));
+            links.session_checked(&asked, 1, Some(false));
+        };
+        assert_eq!(tokio::join!(links.ask_session(&asked, "7", "alice", limit), answers).0, Some(false));
     }
 
     #[tokio::test(start_paused = true)]

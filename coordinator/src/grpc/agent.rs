@@ -333,13 +333,13 @@ impl HostStream {
             }
             In::PlaceAnswer(answer) => match read::place_answer(answer) {
                 Ok(answer) => {
-                    self.shared.links.consent(&answer.token, answer.attempt, answer.answer);
+                    self.shared.links.consent(&self.host_id, &answer.token, answer.attempt, answer.answer);
                     self.heard();
                 }
                 Err(fault) => self.count("place_answer", &[fault]),
             },
             In::SessionCheckAnswer(answer) => {
-                self.shared.links.session_checked(answer.check_id, answer.exists);
+                self.shared.links.session_checked(&self.host_id, answer.check_id, answer.exists);
             }
             In::Pong(pong) => self.link.pong(pong.nonce),
             In::Goodbye(goodbye) => match read::goodbye(goodbye) {

@@ -89,7 +89,7 @@ async fn a_second_login_of_a_user_waits_for_the_place_that_is_being_asked_for() 
         assert!(poll!(&mut second).is_pending(), "nobody knows yet whether there is a place");
         let token = testing::request("r1").token;
         let answer = if admitted { Ok(()) } else { Err(RefusalReason::MaxUsers) };
-        assert!(shared.links.consent(&token, 1, answer));
+        assert!(shared.links.consent(&HostId::new("a").unwrap(), &token, 1, answer));
         let first = first.await;
         if admitted {
             let (first, second) = (first.unwrap(), second.await.unwrap());

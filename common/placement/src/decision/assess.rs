@@ -356,7 +356,8 @@ impl<'a> Assessment<'a> {
         };
         if let Some(limit) = limits.max_users {
             let used = word.users().unwrap_or(limit).saturating_add(listed_users);
-            if !share(limit, used, word.pending_users().saturating_sub(listed_users), adds) {
+            let given = word.pending_users().saturating_add(host.unheard_users);
+            if !share(limit, used, given.saturating_sub(listed_users), adds) {
                 return Err(Excluded::OutOfShare);
             }
         }

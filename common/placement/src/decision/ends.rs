@@ -123,11 +123,7 @@ pub(super) fn end_failed_places(
     let is_failure = matches!(failover.cause, FailureCause::Unreachable | FailureCause::Refused);
     let mut messages = Vec::new();
     if let Some(from) = from.filter(|_| is_failure) {
-        // Told under the name of the login that failed, so that a report of the same failure does not count twice.
-        let of_login = given_up.iter().find(|grant| grant.host_id == *from).map(|grant| grant.token.clone());
-        let named = failover.failed_request.clone();
-        let named = named.map(|request_id| Token { gateway: request.token.gateway.clone(), request_id });
-        let token = &of_login.or(named).unwrap_or_else(|| request.token.clone());
+        let token = &failed_login(desk.ledger, pool, request, from, &given_up);
         let said = Said { token, outcome: Outcome::Failed, cause: Some(failover.cause) };
         messages.push(tell(desk.ledger, &pool.name, from, said, now));
     }
@@ -137,6 +133,36 @@ pub(super) fn end_failed_places(
         messages.extend(end(&grant, reason, now));
     }
     messages
+}
+
+/// The name of the login that failed, so that its failure does not count twice: not if the gateway has reported it
+/// before, and not if this failover is a retry. Never one of another gateway: nobody speaks in the name of two.
+fn failed_login(
+    ledger: &Ledger,
+    pool: &PoolView,
+    request: &Request,
+    from: &HostId,
+    given_up: &[Arc<Grant>],
+) -> Token {
+    let gateway = &request.token.gateway;
+    let is_own = |grant: &&Arc<Grant>| grant.host_id == *from && grant.token.gateway == *gateway;
+    if let Some(grant) = given_up.iter().find(is_own) {
+        return grant.token.clone();
+    }
+    let failover = request.failover.as_ref();
+    if let Some(request_id) = failover.and_then(|failover| failover.failed_request.clone()) {
+        return Token { gateway: gateway.clone(), request_id };
+    }
+    let user = request.user.as_deref().and_then(|user| pool.policy.user_match.key(user));
+    let user = user.filter(|user| !pool.policy.is_shared_account(user));
+    let Some(user) = user else { return request.token.clone() };
+    let failed = ledger.remembered_on(from).into_iter().filter(|grant| {
+        grant.state() == GrantState::Ended(EndReason::Failed)
+            && grant.token.gateway == *gateway
+            && grant.user_key.as_ref() == Some(&user)
+    });
+    let last = failed.max_by_key(|grant| grant.ended_at());
+    last.map_or_else(|| request.token.clone(), |grant| grant.token.clone())
 }
 
 /// The places that a failover gives up.

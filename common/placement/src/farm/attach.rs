@@ -208,6 +208,7 @@ impl Farm {
             }
             entry.view.reading = None;
             entry.view.latency = None;
+            entry.view.unheard_users = 0;
             self.forget_sessions(&mut entry);
             entry.last_good = LastGood::default();
             entry.cell.forget_users();

@@ -161,6 +161,9 @@ pub struct HostView {
     pub replicas: Arc<[Replica]>,
     /// Values refused or corrected since the coordinator started.
     pub rejected_values: u64,
+    /// Users of the places that have ended since its last Load only because it was silent: whether they came, it has not
+    /// said.
+    pub unheard_users: u32,
 }
 
 /// A Load counts for three intervals and a second: one that is lost, or late, changes nothing.

@@ -45,6 +45,7 @@ impl Farm {
         host.cell.set_silent(false);
         let range = host.view.range(&pool.policy);
         host.view.reading = Some(Arc::new(reading));
+        host.view.unheard_users = 0;
         if host.view.range(&pool.policy) != range {
             host.follow_range(&pool.policy);
         }

@@ -104,6 +104,7 @@ pub(super) fn new_entry(facts: HostFacts) -> HostEntry {
             sessions: Arc::new([]),
             replicas: Arc::new([]),
             rejected_values: 0,
+            unheard_users: 0,
         },
         cell: Arc::new(HostCell::new()),
         tracker: AvailabilityTracker::default(),

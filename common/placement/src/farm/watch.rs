@@ -43,16 +43,27 @@ impl Farm {
 
     /// Each time, and not only when the host goes: a placement that was decided just before may still add one. Those that
     /// were given although nothing was heard of the host need not be heard of to live on.
-    fn end_places_if_offline(&self, host_id: &HostId, now: BootTime) {
-        if self.hosts.get(host_id).is_none_or(|host| host.last_state != HostState::Offline) {
+    ///
+    /// Their users may be on the host all the same. Until it says how many there are, they are held against its limit: or
+    /// every time to live of a long silence would give the same free places out again.
+    fn end_places_if_offline(&mut self, host_id: &HostId, now: BootTime) {
+        let Some(host) = self.hosts.get_mut(host_id) else { return };
+        if host.last_state != HostState::Offline {
             return;
         }
+        let mut ended = 0u32;
         for grant in self.ledger.on_host(host_id) {
-            if !grant.blind {
-                grant.end(EndReason::HostLost, now);
-            } else if now > grant.ends_at {
-                grant.end(EndReason::Expired, now);
-            }
+            let users = grant.counted_users();
+            let has_ended = if !grant.blind {
+                grant.end(EndReason::HostLost, now)
+            } else {
+                now > grant.ends_at && grant.end(EndReason::Expired, now)
+            };
+            ended = ended.saturating_add(if has_ended { users } else { 0 });
+        }
+        if ended > 0 {
+            host.view.unheard_users = host.view.unheard_users.saturating_add(ended);
+            self.publish(host_id);
         }
     }
 

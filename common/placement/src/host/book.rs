@@ -245,7 +245,11 @@ impl HostBook {
         now: BootTime,
     ) -> bool {
         let Some(held) = self.places.remove(token) else { return false };
-        self.finished.push(Finished::new(&held, reason, session));
+        let mut finished = Finished::new(&held, reason, session);
+        // The word of the place may have come long after its user, from a coordinator that had no stream to here.
+        finished.connected |=
+            reason == EndReason::Expired && self.counted_users(held.user.as_deref(), held.cost) == 0;
+        self.finished.push(finished);
         self.ended.push_back(Ended::new(held, reason, now));
         if self.ended.len() > MAX_PLACES {
             self.ended.pop_front();

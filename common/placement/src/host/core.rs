@@ -472,4 +472,6 @@ fn operation_settings(settings: &CoreSettings, policy: &Policy) -> OperationSett
 }
 
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests;

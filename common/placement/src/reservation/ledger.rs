@@ -424,6 +424,12 @@ impl Ledger {
         on_host.pin().values().filter(|grant| grant.counts()).cloned().collect()
     }
 
+    /// The places on a host, live and ended, in no order.
+    pub(crate) fn remembered_on(&self, host_id: &HostId) -> Vec<Arc<Grant>> {
+        let Some(on_host) = self.by_host.pin().get(host_id).cloned() else { return Vec::new() };
+        on_host.pin().values().cloned().collect()
+    }
+
     /// When the first of the live places on a host will have ended by its time to live. Absent: there is none.
     pub fn oldest_end_on(&self, host_id: &HostId) -> Option<BootTime> {
         let on_host = self.by_host.pin().get(host_id)?.clone();

@@ -6,7 +6,7 @@ use usher_placement::{
     decision::{Failover, OutcomeReport, PlacementReason, Reported, Request, report_outcome},
     reservation::GrantState,
 };
-use usher_types::{EndReason, FailureCause, Outcome, PolicyChange};
+use usher_types::{EndReason, FailureCause, GatewayId, Outcome, PolicyChange, Token};
 
 use crate::support::{World, failover, host_of, of_user, request, token, words};
 
@@ -136,6 +136,34 @@ fn a_failover_without_a_named_request_ends_the_users_places_on_the_hosts_that_fa
     let (answer, told) = world.place(again);
     assert!(answer.result.unwrap().is_repeat);
     assert_eq!(words(&told), ["b expect r3"]);
+}
+
+// rule: failover-outcome
+#[test]
+fn one_failed_login_is_one_failure_however_often_a_failover_says_so() {
+    let mut world = World::new(&PolicyChange::default(), &[("a", 1)]);
+    world.placed(of_user("r1", "alice"));
+    told(&world, "r1", Outcome::Failed, Some(FailureCause::Unreachable));
+    let again =
+        Request { user: Some("alice".into()), ..failover("r2", "a", None, FailureCause::Unreachable) };
+    for _ in 0..2 {
+        let (answer, told) = world.place(again.clone());
+        assert!(answer.result.is_err(), "nobody else is there");
+        assert_eq!(words(&told), ["a Failed r1"], "told under the name of the login that failed");
+    }
+}
+
+// rule: failover-outcome
+#[test]
+fn no_gateway_reports_a_failure_in_the_name_of_another() {
+    let mut world = world();
+    let other = GatewayId::new("g2").unwrap();
+    let of_other = |id| Token { gateway: other.clone(), ..token(id) };
+    world.placed(Request { token: of_other("r1"), ..of_user("r1", "alice") });
+    let failed =
+        Request { user: Some("alice".into()), ..failover("r2", "a", None, FailureCause::Unreachable) };
+    let (_, told) = world.place(failed);
+    assert_eq!(words(&told), ["a Failed r2", "a end r1/1 Failed", "b expect r2"]);
 }
 
 #[test]

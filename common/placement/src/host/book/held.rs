@@ -103,7 +103,7 @@ pub(in crate::host) struct Finished {
     pub(in crate::host) reason: EndReason,
     /// When the host heard of the place.
     pub(in crate::host) came: BootTime,
-    /// The gateway had said that the login connected.
+    /// The gateway had said that the login connected; or, of a place whose time has passed, its user is here.
     pub(in crate::host) connected: bool,
     /// The session that ended it, and when that began.
     pub(in crate::host) session: Option<(String, BootTime)>,

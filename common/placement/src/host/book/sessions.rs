@@ -111,9 +111,11 @@ impl HostBook {
         let since =
             oldest_place.map_or(self.observed, |oldest| oldest.min(self.observed)).before(EARLY_SESSION);
         let waits = |id: &String| self.early.iter().any(|early| early.id == *id);
+        // Before the first list what an earlier run knew is all that is known.
         self.known
+            .as_ref()
+            .unwrap_or(&self.carried)
             .iter()
-            .flatten()
             .filter(|(id, began)| **began >= since && !waits(id))
             .map(|(id, began)| (id.clone(), began.as_micros()))
             .collect()
