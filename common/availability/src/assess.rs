@@ -253,6 +253,27 @@ mod tests {
     }
 
     #[test]
+    fn the_factor_of_one_operation_is_its_mean_over_its_baseline() {
+        let factor = operation_expansion(&operation("a", 10.0, 40.0, Some(10.0)));
+        assert_eq!(factor, Some(OperationFactor { expansion_factor: 4.0, calls: 10.0 }));
+        for none in [operation("a", 10.0, 40.0, None), operation("a", 10.0, 40.0, Some(0.0))] {
+            assert_eq!(operation_expansion(&none), None);
+        }
+        assert_eq!(operation_expansion(&operation("a", 0.0, 0.0, Some(10.0))), None);
+    }
+
+    #[test]
+    fn calls_that_hang_beside_any_that_ended_are_no_stall() {
+        for (ok, failed, too_long) in [(0.0, 1.0, 0.0), (0.0, 0.0, 1.0), (0.0, 1.0, 1.0), (1.0, 0.0, 0.0)] {
+            let mut hanging = operation("a", ok, 20.0, Some(10.0));
+            (hanging.failed, hanging.too_long, hanging.in_flight) = (failed, too_long, 1);
+            hanging.oldest_in_flight = Some(Duration::from_secs(8));
+            let factor = operation_expansion(&hanging).map(|factor| factor.expansion_factor);
+            assert_eq!(factor, (ok > 0.0).then_some(2.0), "{ok} {failed} {too_long}");
+        }
+    }
+
+    #[test]
     fn a_baseline_next_to_nothing_gives_a_finite_factor() {
         let availability = assess(vec![operation("a", 10.0, 1e18, Some(f64::MIN_POSITIVE))]);
         assert_eq!((availability.expansion_factor, availability.index), (Some(MAX_FACTOR), Some(0.0)));

@@ -163,6 +163,30 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn the_values_of_a_load_are_taken_as_they_stand_in_it() {
+        let percent = |value| Percent::new(value).unwrap();
+        let mount = |used| usher_types::MountFullness { path: "/".into(), used: percent(used) };
+        let load = Load {
+            cpu: Some(percent(11.0)),
+            memory: Memory::new(22, 100),
+            psi_full: Some(percent(33.0)),
+            mounts: vec![mount(40.0), mount(44.0), mount(4.0)],
+            ..Load::default()
+        };
+        let input = LatchInput::of_load(&load);
+        let values = [input.cpu, input.memory, input.psi_full, input.fullest_mount];
+        assert_eq!(values.map(|value| value.map(Percent::get)), [11.0, 22.0, 33.0, 44.0].map(Some));
+    }
+
+    #[test]
+    fn what_is_held_is_what_the_last_values_said() {
+        let mut latches = Latches::default();
+        let full = LatchInput { memory: Some(Percent::FULL), ..LatchInput::default() };
+        let said = latches.update(&full, &Policy::default(), BootTime::ZERO);
+        assert_eq!((said, latches.held()), (BusyReasons::MEMORY, BusyReasons::MEMORY));
+    }
+
     fn run(threshold: f64, margin: f64, indices: &[f64]) -> Vec<bool> {
         let mut held = false;
         let step = |index: &f64| {
