@@ -264,7 +264,9 @@ mod tests {
 
     #[test]
     fn calls_that_hang_beside_any_that_ended_are_no_stall() {
-        for (ok, failed, too_long) in [(0.0, 1.0, 0.0), (0.0, 0.0, 1.0), (0.0, 1.0, 1.0), (1.0, 0.0, 0.0)] {
+        for (ok, failed, too_long) in
+            [(0.0, 1.0, 0.0), (0.0, 0.0, 1.0), (0.0, 1.0, 1.0), (1.0, 0.0, 0.0), (1.0, 1.0, 0.0)]
+        {
             let mut hanging = operation("a", ok, 20.0, Some(10.0));
             (hanging.failed, hanging.too_long, hanging.in_flight) = (failed, too_long, 1);
             hanging.oldest_in_flight = Some(Duration::from_secs(8));
@@ -341,6 +343,26 @@ mod tests {
         slow.oldest_in_flight = Some(Duration::from_secs(8));
         let availability = assess(vec![slow]);
         assert_eq!((availability.expansion_factor, availability.basis), (Some(2.0), Basis::Measured));
+    }
+
+    fn hanging(seconds: u64) -> OperationWindow {
+        OperationWindow {
+            in_flight: 1,
+            oldest_in_flight: Some(Duration::from_secs(seconds)),
+            ..operation("a", 0.0, 0.0, Some(2_000_000.0))
+        }
+    }
+
+    #[test]
+    fn an_age_without_a_call_in_flight_says_nothing() {
+        assert_eq!(operation_expansion(&OperationWindow { in_flight: 0, ..hanging(8) }), None);
+    }
+
+    #[test]
+    fn a_call_in_flight_no_longer_than_the_baseline_does_not_stall_a_host() {
+        for (seconds, basis) in [(1, Basis::Measured), (2, Basis::Measured), (3, Basis::Stalled)] {
+            assert_eq!(assess(vec![hanging(seconds)]).basis, basis, "{seconds} s");
+        }
     }
 
     // rule: baseline-provisional

@@ -105,6 +105,22 @@ mod tests {
         assert_eq!(baseline.age(BootTime::from_millis(50)), Duration::from_millis(20));
     }
 
+    #[test]
+    fn a_mean_of_nothing_is_no_baseline() {
+        let mut baseline = MinimumBaseline::default();
+        baseline.observe_period(5.0, 0.0, BootTime::ZERO);
+        assert_eq!(baseline.value_us(1.0), None);
+    }
+
+    #[test]
+    fn its_age_counts_from_when_it_became_lower_not_from_when_it_was_reached_again() {
+        let mut baseline = MinimumBaseline::default();
+        for ms in [10, 20, 30] {
+            baseline.observe_period(5.0, 100.0, BootTime::from_millis(ms));
+        }
+        assert_eq!(baseline.age(BootTime::from_millis(50)), Duration::from_millis(40));
+    }
+
     proptest! {
         #[test]
         fn it_never_rises_and_never_falls_below_the_fastest_mean(

@@ -335,11 +335,27 @@ mod tests {
     }
 
     #[test]
+    fn calls_too_few_for_a_mean_are_taken_over_if_their_sum_can_be_theirs() {
+        let carried = |calls, sum_us| {
+            let mut record = good();
+            record.robust.carried = Carried { calls, sum_us };
+            restored(&record).1
+        };
+        for (calls, sum_us) in [(0.0, 0.0), (19.0, 19e12), (19.0, 20e12)] {
+            assert_eq!(carried(calls, sum_us), [""; 0], "{calls} calls of {sum_us} us");
+        }
+        for (calls, sum_us) in [(0.0, 1.0), (19.0, 21e12), (20.0, 1.0), (-1.0, 1.0)] {
+            assert_eq!(carried(calls, sum_us), ["robust.carried"], "{calls} calls of {sum_us} us");
+        }
+    }
+
+    #[test]
     fn only_what_was_learned_makes_a_record_worth_keeping() {
         assert!(BaselineRecord::default().is_empty());
         let mut waiting = BaselineRecord::default();
         waiting.robust.hour.observed_ms = 30_000;
         assert!(waiting.is_empty());
+        assert!(!good().is_empty());
         assert!(good().same_learning(&good().older_by(Duration::from_secs(9))));
         assert!(!good().same_learning(&waiting));
     }

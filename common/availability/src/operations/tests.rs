@@ -100,6 +100,16 @@ fn a_call_that_takes_too_long_counts_as_failed() {
     assert_eq!((window.ok, window.failed, window.too_long, window.min_us), (0.0, 1.0, 1.0, None));
 }
 
+#[test]
+fn the_longest_possible_call_still_counts() {
+    let mut operations = operations();
+    operations.record("one", 20e6, 1.0).unwrap();
+    operations.amend_period("period", calls(20.0, 20e6), BootTime::ZERO).unwrap();
+    let [one, period] = operations.window(BootTime::ZERO).try_into().unwrap();
+    assert_eq!((one.ok, one.too_long), (1.0, 0.0));
+    assert_eq!((period.ok, period.too_long), (20.0, 0.0));
+}
+
 const PERIOD: Duration = Duration::from_secs(15);
 
 fn seconds(seconds: u64) -> BootTime {
@@ -248,6 +258,57 @@ fn a_word_for_a_period_that_has_just_ended_belongs_to_it() {
 }
 
 #[test]
+fn calls_that_took_too_long_add_up_whoever_counted_them() {
+    let mut operations = operations();
+    operations.record("q", 30e6, 1.0).unwrap();
+    operations.end_period(seconds(15));
+    operations.end_period(seconds(30));
+    operations
+        .amend_period("q", PeriodCounts { too_long: 2.0, ..PeriodCounts::default() }, seconds(30))
+        .unwrap();
+    assert_eq!(only(&operations).too_long, 3.0);
+}
+
+#[test]
+fn case_049_a_period_of_a_name_beyond_the_cap_is_counted_apart_with_all_its_calls() {
+    let mut operations = Operations::new(OperationSettings { max_names: 0, ..OperationSettings::default() });
+    let counts = PeriodCounts { failed: 2.0, too_long: 4.0, ..calls(3.0, 1000.0) };
+    assert_eq!(operations.amend_period("q", counts, BootTime::ZERO), Err(RejectedSample::Overflow));
+    assert_eq!(operations.overflow_calls(), 9);
+}
+
+#[test]
+fn a_period_without_a_successful_call_is_taken_if_it_claims_no_duration() {
+    let failed = PeriodCounts { failed: 3.0, ..PeriodCounts::default() };
+    for (counts, result) in [
+        (failed, Ok(())),
+        (PeriodCounts { sum_us: 1.0, ..failed }, Err(RejectedSample::BadCounts)),
+        (PeriodCounts { min_us: Some(1.0), ..failed }, Err(RejectedSample::BadCounts)),
+    ] {
+        assert_eq!(operations().amend_period("q", counts, BootTime::ZERO), result, "{counts:?}");
+    }
+}
+
+#[test]
+fn a_sum_that_was_rounded_is_taken() {
+    let counts = PeriodCounts { min_us: Some(1000.0 * (1.0 + 1e-9)), ..calls(20.0, 1000.0) };
+    assert_eq!(operations().amend_period("q", counts, BootTime::ZERO), Ok(()));
+}
+
+#[test]
+fn a_shorter_window_keeps_the_newest_periods() {
+    let mut operations = operations();
+    for period in 1..=5u32 {
+        operations.record("q", 1.0, f64::from(period)).unwrap();
+        operations.end_period(seconds(15 * u64::from(period)));
+    }
+    for (periods, ok) in [(5, 15.0), (3, 12.0), (1, 5.0)] {
+        operations.configure(OperationSettings { periods, ..OperationSettings::default() });
+        assert_eq!(only(&operations).ok, ok, "{periods} periods");
+    }
+}
+
+#[test]
 fn a_period_that_cannot_be_true_is_refused_and_ends_none() {
     let good = calls(20.0, 1000.0);
     let cases = [
@@ -302,7 +363,8 @@ fn a_reset_forgets_what_was_learned_and_not_what_was_counted() {
     assert_eq!((a.ok, a.baseline_us, a.baseline_age, a.baseline_samples), (20.0, None, None, 0));
     assert_eq!(b.baseline_us, Some(1000.0));
     assert_eq!(operations.reset(None), 2);
-    assert!(operations.baselines(BootTime::ZERO).all(|(_, record)| record.is_empty()));
+    let kept: Vec<bool> = operations.baselines(BootTime::ZERO).map(|(_, record)| record.is_empty()).collect();
+    assert_eq!(kept, [true, true]);
 }
 
 #[test]
@@ -313,6 +375,7 @@ fn a_known_baseline_holds_for_both_estimators() {
         operations.configure(with(baseline));
         let window = only(&operations);
         assert_eq!((window.baseline_us, window.baseline_is_provisional), (Some(1500.0), false));
+        assert_eq!(operations.window(now)[0].baseline_age, Some(Duration::ZERO));
     }
     for (bad, rejected) in [
         (0.0, RejectedSample::BelowResolution),

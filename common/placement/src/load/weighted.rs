@@ -372,6 +372,9 @@ mod tests {
         let scale = Scale::of(weights(0.0, 0.0, 50.0, 50.0), 0.0, others, true);
         let unknown = Metrics { users: None, ..ramping };
         assert_eq!(scale.terms(&unknown).unwrap().users, 50.0 * (0.75 + 0.8));
+        // Where the others have nobody, what it has is no term either.
+        let nobody = Scale::of(weights(0.0, 0.0, 50.0, 50.0), 0.0, std::iter::empty(), false);
+        assert_eq!(nobody.terms(&ramping).unwrap().weighted_load(), 0.0);
         // However small it is, its load stays a number.
         let tiny = Metrics { ramp: Some(0.1), capacity: f64::MIN_POSITIVE, ..host(0.0, 0.0, 1e6, 1e6) };
         assert!(scale.terms(&tiny).unwrap().weighted_load().is_finite());
@@ -411,6 +414,16 @@ mod tests {
         let all = known.iter().copied().chain([blind]);
         let terms = Scale::of(weights(0.0, 0.0, 100.0, 0.0), 0.0, all, false).terms(&blind).unwrap();
         assert!((terms.users - (75.0 + 10.0)).abs() < 1e-9, "{terms:?}");
+    }
+
+    #[test]
+    fn one_unknown_metric_makes_a_host_incomplete() {
+        let known = host(0.0, 0.0, 0.0, 0.0);
+        assert!(!known.is_incomplete());
+        assert!(Metrics { cpu: None, ..known }.is_incomplete());
+        assert!(Metrics { memory: None, ..known }.is_incomplete());
+        assert!(Metrics { users: None, ..known }.is_incomplete());
+        assert!(Metrics { processes: None, ..known }.is_incomplete());
     }
 
     // rule: load-spread
