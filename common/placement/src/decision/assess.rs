@@ -142,7 +142,8 @@ fn metrics(host: &HostView, word: CellWord, now: BootTime) -> Metrics {
     }
 }
 
-/// The scale of the eligible hosts that are not ramping up; if all are, of the eligible ones.
+/// The scale of the eligible hosts that are not ramping up; if all are, of the eligible ones; if there is none, of the
+/// unknown ones that may be chosen.
 fn scale_of(pool: &PoolView, states: &[HostState], metrics: &[Metrics]) -> Scale {
     let all = states.iter().zip(metrics);
     let eligible = all.clone().filter(|(state, _)| state.is_eligible()).map(|(_, metrics)| *metrics);
@@ -153,8 +154,12 @@ fn scale_of(pool: &PoolView, states: &[HostState], metrics: &[Metrics]) -> Scale
     let (weights, floor) = (pool.policy.weights, pool.policy.users_full_scale);
     if settled.clone().next().is_some() {
         Scale::of(weights, floor, settled, some_incomplete)
-    } else {
+    } else if eligible.clone().next().is_some() || !pool.policy.allow_unknown {
         Scale::of(weights, floor, eligible, some_incomplete)
+    } else {
+        // Of hosts that are all unknown the places given there are known: without them equals would herd.
+        let unknown = all.filter(|(state, _)| **state == HostState::Unknown).map(|(_, metrics)| *metrics);
+        Scale::of(weights, floor, unknown, some_incomplete)
     }
 }
 
