@@ -7,6 +7,7 @@ use serde_json::Value;
 use tokio::process::Command;
 
 use crate::binaries::binary;
+use crate::farm::Farm;
 use crate::wait::LONG;
 
 /// What a run of `usherctl` left.
@@ -57,5 +58,36 @@ pub async fn run_ctl(folder: &Path, arguments: &[&str]) -> CtlOutput {
         code: output.status.code().unwrap_or_else(|| panic!("usherctl {arguments:?}: {}", output.status)),
         stdout: text(output.stdout),
         stderr: text(output.stderr),
+    }
+}
+
+/// What a command tells people about this farm, when it must succeed. Words are separated by single blanks.
+///
+/// # Panics
+/// If it fails.
+pub async fn page(farm: &Farm, line: &str) -> String {
+    let words: Vec<&str> = line.split(' ').collect();
+    farm.ctl(&words).await.exited(0).stdout
+}
+
+/// The words of the line of `page` that begins with `first`.
+///
+/// # Panics
+/// If there is none.
+#[track_caller]
+pub fn row<'page>(page: &'page str, first: &str) -> Vec<&'page str> {
+    let rows = page.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let found = rows.into_iter().find(|row| row.first() == Some(&first));
+    found.unwrap_or_else(|| panic!("no line of {first:?} in:\n{page}"))
+}
+
+/// Every part is somewhere on the page.
+///
+/// # Panics
+/// If one is not.
+#[track_caller]
+pub fn holds(page: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(page.contains(part), "{part:?} is not in:\n{page}");
     }
 }

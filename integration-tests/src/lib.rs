@@ -28,7 +28,7 @@ pub use agent::{Agent, AgentStart};
 pub use binaries::{binary, proto_dir, python};
 pub use client::{Client, NamedChannel, place, reason, refusal, weights};
 pub use coordinator::{Coordinator, CoordinatorStart};
-pub use ctl::{CtlOutput, run_ctl};
+pub use ctl::{CtlOutput, holds, page, row, run_ctl};
 pub use fake_agent::{FakeAgent, hello, load, operation};
 pub use farm::{Farm, FarmStart};
 pub use http::{HttpAnswer, http_get, raw_exchange};

@@ -6,29 +6,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use serde_json::Value;
-use usher_integration_tests::{Farm, LONG, binary, place, run_ctl};
-
-/// The words of the line that begins with `first`.
-#[track_caller]
-fn row<'page>(page: &'page str, first: &str) -> Vec<&'page str> {
-    let rows = page.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let found = rows.into_iter().find(|row| row.first() == Some(&first));
-    found.unwrap_or_else(|| panic!("no line of {first:?} in:\n{page}"))
-}
-
-/// Every part is somewhere on the page.
-#[track_caller]
-fn holds(page: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(page.contains(part), "{part:?} is not in:\n{page}");
-    }
-}
-
-/// What a command tells people, when it must succeed.
-async fn page(farm: &Farm, line: &str) -> String {
-    let words: Vec<&str> = line.split(' ').collect();
-    farm.ctl(&words).await.exited(0).stdout
-}
+use usher_integration_tests::{Farm, LONG, binary, holds, page, place, row, run_ctl};
 
 /// Two hosts, both with the resource `crm`.
 async fn two_hosts() -> (Farm, usher_integration_tests::Agent) {

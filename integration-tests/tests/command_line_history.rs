@@ -2,28 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use usher_integration_tests::{FakeAgent, Farm, LONG, hello, load, wait_for};
+use usher_integration_tests::{FakeAgent, Farm, LONG, hello, holds, load, page, row, wait_for};
 use usher_proto::v1;
-
-/// The words of the line that begins with `first`.
-#[track_caller]
-fn row<'page>(page: &'page str, first: &str) -> Vec<&'page str> {
-    let rows = page.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let found = rows.into_iter().find(|row| row.first() == Some(&first));
-    found.unwrap_or_else(|| panic!("no line of {first:?} in:\n{page}"))
-}
-
-#[track_caller]
-fn holds(page: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(page.contains(part), "{part:?} is not in:\n{page}");
-    }
-}
-
-async fn page(farm: &Farm, line: &str) -> String {
-    let words: Vec<&str> = line.split(' ').collect();
-    farm.ctl(&words).await.exited(0).stdout
-}
 
 async fn attached(farm: &Farm, name: &str, users: u32) -> FakeAgent {
     let mut fake = FakeAgent::attach(&farm.client(), hello(name)).await.unwrap();

@@ -2,27 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use usher_integration_tests::{Agent, Farm, LONG, wait_for};
-
-/// The words of the line that begins with `first`.
-#[track_caller]
-fn row<'page>(page: &'page str, first: &str) -> Vec<&'page str> {
-    let rows = page.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let found = rows.into_iter().find(|row| row.first() == Some(&first));
-    found.unwrap_or_else(|| panic!("no line of {first:?} in:\n{page}"))
-}
-
-#[track_caller]
-fn holds(page: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(page.contains(part), "{part:?} is not in:\n{page}");
-    }
-}
-
-async fn page(farm: &Farm, line: &str) -> String {
-    let words: Vec<&str> = line.split(' ').collect();
-    farm.ctl(&words).await.exited(0).stdout
-}
+use usher_integration_tests::{Agent, Farm, LONG, holds, page, row, wait_for};
 
 /// What a command that is refused tells people.
 async fn no(farm: &Farm, line: &str, code: i32) -> String {

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use usher_integration_tests::{CtlOutput, binary, run_ctl};
+use usher_integration_tests::{CtlOutput, binary, holds, run_ctl};
 
 const FARM: &str = "pool desk weights=30/30/25/15
 host s1 pool=desk
@@ -21,13 +21,6 @@ expect s2 w=61.00
 async fn run(folder: &Path, line: &str) -> CtlOutput {
     let words: Vec<&str> = line.split(' ').collect();
     run_ctl(folder, &words).await
-}
-
-#[track_caller]
-fn holds(page: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(page.contains(part), "{part:?} is not in:\n{page}");
-    }
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! What a gateway asks.
 
-use usher_types::{FailureCause, PoolName, RequestId, ResourceId, Token, Zone};
+use usher_types::{FailureCause, GatewayId, PoolName, RequestId, ResourceId, Token, Zone};
 
 use crate::fnv;
 
@@ -45,6 +45,28 @@ pub struct Request {
 }
 
 impl Request {
+    /// One login of somebody of whom nothing is known, which takes nothing: what hosts are seen with in lists.
+    ///
+    /// # Panics
+    /// Never: its names are words.
+    pub fn of_nobody(pool: PoolName) -> Self {
+        let gateway = GatewayId::new("list").expect("a word is an id");
+        let request_id = RequestId::new("list").expect("a word is an id");
+        Self {
+            token: Token { gateway, request_id },
+            attempt: 1,
+            pool,
+            resource: None,
+            user: None,
+            client_zone: None,
+            cost: 1,
+            exclude: Vec::new(),
+            prefer_host: None,
+            dry_run: true,
+            failover: None,
+        }
+    }
+
     /// Tells a retry (equal) from another request under the same id. The attempt is not content.
     pub fn content_hash(&self) -> u64 {
         let mut parts: Vec<&[u8]> = vec![self.pool.as_str().as_bytes()];

@@ -4,33 +4,13 @@ use std::collections::HashMap;
 
 use usher_availability::Basis;
 use usher_placement::{
-    decision::{Assessment, Flags, Inputs, Request as PlacementRequest, UserTrace, assess_pool},
+    decision::{Assessment, Flags, Inputs, Request, UserTrace, assess_pool},
     farm::{HostView, PoolView, Reading, Snapshot, state_reason},
 };
 use usher_proto::{v1, write};
-use usher_types::{
-    BootTime, BusyReasons, GatewayId, HostMarks, HostOverrides, HostState, Penalty, Percent, Policy,
-    RequestId, Token,
-};
+use usher_types::{BootTime, BusyReasons, HostMarks, HostOverrides, HostState, Penalty, Percent, Policy};
 
 use crate::{grpc::placement::load_terms, metrics::FarmFigures, stored::millis};
-
-/// A request that changes nothing in how hosts are seen: one login of an unknown user.
-pub(super) fn neutral(pool: &PoolView) -> Option<PlacementRequest> {
-    Some(PlacementRequest {
-        token: Token { gateway: GatewayId::new("list").ok()?, request_id: RequestId::new("list").ok()? },
-        attempt: 1,
-        pool: pool.name.clone(),
-        resource: None,
-        user: None,
-        client_zone: None,
-        cost: 1,
-        exclude: Vec::new(),
-        prefer_host: None,
-        dry_run: true,
-        failover: None,
-    })
-}
 
 /// Every host of a pool as it is seen now.
 pub(super) fn each_host<T>(
@@ -39,7 +19,7 @@ pub(super) fn each_host<T>(
     each: impl Fn(&Assessment<'_>, usize) -> T,
 ) -> Vec<T> {
     let words = pool.words();
-    let (Some(request), user) = (neutral(pool), UserTrace::default()) else { return Vec::new() };
+    let (request, user) = (Request::of_nobody(pool.name.clone()), UserTrace::default());
     let inputs = Inputs {
         pool,
         words: &words,

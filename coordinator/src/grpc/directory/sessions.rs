@@ -7,14 +7,14 @@ use std::{
 
 use tonic::Status;
 use usher_placement::{
-    decision::{Decision, Inputs, UserTrace, decide},
+    decision::{Decision, Inputs, Request, UserTrace, decide},
     farm::{CellWord, PoolView, Snapshot},
     reservation::Ledger,
 };
 use usher_proto::{SessionFilter, error, read, v1, write};
 use usher_types::{BootTime, HostId, Session, UserKey};
 
-use super::{host_info::neutral, only_host, wanted_pools};
+use super::{only_host, wanted_pools};
 use crate::shared::Shared;
 
 /// Sessions in one answer: about 2 MB.
@@ -106,7 +106,7 @@ fn home(
     ledger: &Ledger,
     now: BootTime,
 ) -> Option<(HostId, Arc<str>)> {
-    let (request, user) = (neutral(pool)?, UserTrace::find(pool, ledger, Some(user)));
+    let (request, user) = (Request::of_nobody(pool.name.clone()), UserTrace::find(pool, ledger, Some(user)));
     let inputs =
         Inputs { pool, words, request: &request, user: &user, unwilling: &[], doors: &[], now, seed: 0 };
     match decide(&inputs) {

@@ -3,12 +3,9 @@
 use std::collections::BTreeMap;
 
 use usher_availability::Basis;
-use usher_types::{HostName, Method, PoolName, RequestId, Token};
+use usher_types::{HostName, Method};
 
-use super::{
-    Done, Fault, World,
-    calls::{self, Answered},
-};
+use super::{Done, Fault, World, calls::Answered};
 use crate::{
     decision::{Consent, ConsentAsked, ExplainedHost, Inputs, Request, Tier, UserTrace, assess_pool},
     farm::state_reason,
@@ -46,7 +43,8 @@ impl World {
         let (id, called) = (identity.id.clone(), identity.called.to_string());
         let snapshot = self.coordinators[coordinator].snapshot(now);
         let Ok((pool, at)) = snapshot.find_host(id.as_str()) else { return unregistered(&called) };
-        let (words, request, user) = (pool.words(), nobodys(&pool.name), UserTrace::default());
+        let (words, request, user) =
+            (pool.words(), Request::of_nobody(pool.name.clone()), UserTrace::default());
         let inputs = Inputs {
             pool,
             words: &words,
@@ -178,24 +176,6 @@ fn unregistered(host: &str) -> Shown {
         state_reason: String::new(),
         numbers: Numbers::default(),
         flags: Vec::new(),
-    }
-}
-
-/// A login of somebody of whom nothing is known: what lists are computed for.
-fn nobodys(pool: &PoolName) -> Request {
-    let request_id = RequestId::new("show").expect("a word is an id");
-    Request {
-        token: Token { gateway: calls::default_gateway(), request_id },
-        attempt: 1,
-        pool: pool.clone(),
-        resource: None,
-        user: None,
-        client_zone: None,
-        cost: 1,
-        exclude: Vec::new(),
-        prefer_host: None,
-        dry_run: true,
-        failover: None,
     }
 }
 
