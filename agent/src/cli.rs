@@ -15,8 +15,12 @@ use usher_runtime::shutdown::Shutdown;
 use usher_runtime::telemetry;
 
 use crate::config::{AgentConfig, DEFAULT_PATH, UserLimitSetting};
+use crate::local::commands::{self, DrainArguments, StatusArguments, UndrainArguments};
+use crate::process::reload::Reload;
 use crate::process::{self, AgentError};
 use crate::sample::describe;
+use crate::sampled::{self, SampleArguments};
+use crate::timed::{self, TimeArguments};
 use crate::virtual_hosts::{FixedValues, MAX_HOSTS, ModelKind, VirtualOptions};
 
 /// Variables of the environment and the keys that they set.
@@ -42,6 +46,10 @@ const THREADS_WAIT: Duration = Duration::from_millis(200);
   usher-agent --coordinators c1.example:7443,c2.example:7443 --pool desk
   usher-agent --config /etc/usher/agent.toml --dump-config
   usher-agent check-config /etc/usher/agent.toml
+  usher-agent drain --reason \"new disks\" --persistent
+  usher-agent status --json
+  usher-agent sample --elapsed 1s
+  usher-agent time nightly_copy -- rsync -a /srv/ backup:/srv/
   usher-agent --coordinators 127.0.0.1:7443 --virtual 5 --state-dir ./virtual --runtime-dir ./virtual-run"
 )]
 struct Arguments {
@@ -60,10 +68,20 @@ enum Command {
         /// The file
         file: PathBuf,
     },
+    /// Send no new sessions to this host, whether or not a coordinator can be reached
+    Drain(DrainArguments),
+    /// Take back a drain that was given on this host
+    Undrain(UndrainArguments),
+    /// Say how the agent of this host fares
+    Status(StatusArguments),
+    /// Look at this machine, or at a copy of another's files, and print the report that would be sent
+    Sample(SampleArguments),
+    /// Run a command and tell the agent how long it took
+    Time(TimeArguments),
 }
 
 /// Flags that stand for settings.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 struct SettingsFlags {
     /// The configuration file [env: USHER_CONFIG] [default: /etc/usher/agent.toml, which need not exist]
     #[arg(long, value_name = "FILE")]
@@ -215,6 +233,11 @@ pub fn main_from(args: impl Iterator<Item = OsString>) -> ExitCode {
     };
     match arguments.command {
         Some(Command::CheckConfig { file }) => check_config(file),
+        Some(Command::Drain(arguments)) => commands::drain(arguments),
+        Some(Command::Undrain(arguments)) => commands::undrain(&arguments),
+        Some(Command::Status(arguments)) => commands::status(&arguments),
+        Some(Command::Sample(sample)) => sampled::run(&sample, arguments.settings.config),
+        Some(Command::Time(arguments)) => timed::run(&arguments),
         None => run(arguments.settings, arguments.modelled),
     }
 }
@@ -261,10 +284,14 @@ fn run(settings: SettingsFlags, modelled: VirtualFlags) -> ExitCode {
     if let Err(error) = telemetry::init(config.log.format, config.log.filter.as_deref()) {
         return wrong_use(describe(&error));
     }
-    serve(&config, modelled.as_ref())
+    let reload = Reload::new(move || {
+        let read = settings.load(|name| std::env::var(name).ok());
+        read.map(|loaded| loaded.value)
+    });
+    serve(&config, modelled.as_ref(), reload)
 }
 
-fn serve(config: &AgentConfig, modelled: Option<&VirtualOptions>) -> ExitCode {
+fn serve(config: &AgentConfig, modelled: Option<&VirtualOptions>, reload: Reload) -> ExitCode {
     // Measuring and a few streams: two threads are plenty, and a host's CPUs belong to its users.
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
@@ -276,7 +303,8 @@ fn serve(config: &AgentConfig, modelled: Option<&VirtualOptions>) -> ExitCode {
     let result = runtime.block_on(async {
         let shutdown = Shutdown::new();
         shutdown.on_signals().map_err(|error| format!("cannot watch for signals: {error}"))?;
-        process::run(config, modelled, &shutdown).await.map_err(|error| describe(&error))
+        let running = process::run_reloading(config, modelled, &shutdown, Some(reload));
+        running.await.map_err(|error| describe(&error))
     });
     // A read that hangs in a dead mount holds its thread for ever.
     runtime.shutdown_timeout(THREADS_WAIT);

@@ -8,17 +8,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use tokio::sync::watch;
 use usher_runtime::config::{Faults, HumanDuration, Validate};
 use usher_runtime::net::check_target;
 use usher_runtime::telemetry::LogFormat;
 use usher_runtime::tls::TlsSettings;
-use usher_types::{Endpoint, HostName, HostOverrides, Percent, PoolName, UserLimit, Zone};
+use usher_types::{Endpoint, HostName, HostOverrides, Percent, Policy, PoolName, UserLimit, Zone};
 
+use crate::hooks::HooksConfig;
 use crate::inventory::{self, InventoryConfig};
 use crate::latency::listener::DEFAULT_UDP;
+use crate::probe::config::{validate_probes, within};
+use crate::probe::{DoorConfig, ProbeConfig};
 use crate::sample::sessions::SessionConfig;
 
 /// Where the settings are looked for when nothing else is said.
@@ -67,6 +72,12 @@ pub struct AgentConfig {
     pub latency: LatencyConfig,
     /// Where programs send their timings.
     pub statsd: StatsdConfig,
+    /// How the host's own door is tried.
+    pub door: DoorConfig,
+    /// What else is tried, at most 64.
+    pub probes: Vec<ProbeConfig>,
+    /// Programs that speak for the host.
+    pub hooks: HooksConfig,
     /// How sessions are counted.
     pub sessions: SessionConfig,
     /// What the host holds.
@@ -99,6 +110,9 @@ impl Default for AgentConfig {
             mounts: Vec::new(),
             latency: LatencyConfig::default(),
             statsd: StatsdConfig::default(),
+            door: DoorConfig::default(),
+            probes: Vec::new(),
+            hooks: HooksConfig::default(),
             sessions: SessionConfig::default(),
             inventory: InventoryConfig::default(),
             overrides: OverridesConfig::default(),
@@ -153,7 +167,8 @@ pub struct OverridesConfig {
     pub max_users: Option<UserLimitSetting>,
     /// BUSY at or below this availability index; 0 = never, 100 = always.
     pub threshold_percent: Option<f64>,
-    /// Exponent of the availability index, 1..=30.
+    /// Exponent of the availability index, 1..=30; not a time: the window of time is `latency.period` and
+    /// `latency.periods`.
     pub range: Option<f64>,
 }
 
@@ -238,8 +253,8 @@ impl Validate for AgentConfig {
         self.validate_names(faults);
         self.validate_endpoints(faults);
         self.validate_mounts(faults);
-        duration(faults, "report_interval", self.report_interval, REPORT_INTERVAL);
-        duration(faults, "latency.period", self.latency.period, LATENCY_PERIOD);
+        within(faults, "report_interval", self.report_interval, REPORT_INTERVAL);
+        within(faults, "latency.period", self.latency.period, LATENCY_PERIOD);
         faults.range("latency.periods", &self.latency.periods, 1..=20);
         faults.range("latency.max_names", &self.latency.max_names, 1..=10_000);
         if let Err(message) = self.statsd.udp() {
@@ -248,6 +263,10 @@ impl Validate for AgentConfig {
         if let Err(error) = inventory::check(&self.inventory) {
             faults.refuse("inventory", format!("is not valid: {}", crate::sample::describe(&error)));
         }
+        faults.nested("door", &self.door);
+        validate_probes(faults, &self.probes);
+        faults.nested("hooks", &self.hooks);
+        faults.nested("sessions", &self.sessions);
         faults.nested("overrides", &self.overrides);
         faults.nested("tls", &self.tls);
     }
@@ -329,6 +348,28 @@ impl AgentConfig {
         }
     }
 
+    /// Path of the unix socket for commands on this machine.
+    #[must_use]
+    pub fn local_socket(&self) -> PathBuf {
+        self.runtime_dir.join("agent.sock")
+    }
+
+    /// These settings with those of `read` that are taken over while the agent runs, and whether `read` changes others,
+    /// which need a restart.
+    #[must_use]
+    pub fn taking_over(&self, read: &Self) -> (Self, bool) {
+        let taken = Self {
+            mounts: read.mounts.clone(),
+            door: read.door.clone(),
+            probes: read.probes.clone(),
+            hooks: read.hooks.clone(),
+            log: LogConfig { filter: read.log.filter.clone(), ..self.log.clone() },
+            ..self.clone()
+        };
+        let needs_restart = taken != *read;
+        (taken, needs_restart)
+    }
+
     /// Path of the unix socket for timings. Absent: none.
     #[must_use]
     pub fn statsd_socket(&self) -> Option<PathBuf> {
@@ -367,16 +408,9 @@ impl Validate for OverridesConfig {
         if let Some(threshold) = &self.threshold_percent {
             faults.range("threshold_percent", threshold, 0.0..=100.0);
         }
-        if let Some(range) = &self.range {
-            faults.range("range", range, 1.0..=30.0);
+        if let Some(range) = self.range.filter(|range| !(1.0..=30.0).contains(range)) {
+            faults.reject("range", range, Policy::RANGE_ALLOWED);
         }
-    }
-}
-
-fn duration(faults: &mut Faults, key: &str, value: HumanDuration, allowed: (Duration, Duration)) {
-    let (least, most) = allowed;
-    if value.get() < least || value.get() > most {
-        faults.reject(key, format_args!("\"{value}\""), format_args!("{least:?}..={most:?}"));
     }
 }
 
@@ -407,6 +441,16 @@ fn check_address(address: &str) -> Result<(), String> {
         return Err(format!("= {address:?} is not an IP address or a DNS name without a port"));
     }
     Ok(())
+}
+
+/// Waits until settings are in force that `is_it` holds of; for ever once nobody reads them anew any more.
+pub(crate) async fn until(
+    settings: &mut watch::Receiver<Arc<AgentConfig>>,
+    is_it: impl FnMut(&Arc<AgentConfig>) -> bool,
+) {
+    if settings.wait_for(is_it).await.is_err() {
+        std::future::pending().await
+    }
 }
 
 #[cfg(test)]

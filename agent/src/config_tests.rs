@@ -83,6 +83,8 @@ fn values_outside_their_range_are_refused_with_the_range() {
     refused("[overrides]\ncapacity = 0", &["overrides.capacity"]);
     refused("[overrides]\ncapacity = nan", &["overrides.capacity"]);
     refused("[overrides]\nrange = 31", &["overrides.range", "1..=30"]);
+    // case_058: other pages say that it is a window of seconds.
+    refused("[overrides]\nrange = 120", &["range = 120", "exponent", "latency.period and latency.periods"]);
     refused("pool = \"a b\"", &["pool"]);
     refused("name = \"<b>\"", &["name"]);
     refused("[statsd]\nlisten = \"8125\"", &["statsd.listen", "127.0.0.1:8125"]);

@@ -2,6 +2,9 @@
 //! were given on it.
 //!
 //! * [`sample`], [`latency`] and [`inventory`] read this machine; each source can fail alone.
+//! * [`probe`] tries the host's own door and what else users need, [`hooks`] are programs that speak for the host,
+//!   [`drain`] keeps a drain that was given on it; [`standing`] puts together what they say.
+//! * [`local`] answers commands on this machine; [`timed`] tells how long a command takes.
 //! * [`host`] is what is known of one host and decides what it may promise; [`admission`] keeps its promises over a
 //!   restart.
 //! * [`report`] carries it to the coordinators, and [`user_names`] hides login names on the way where a pool wants that.
@@ -11,11 +14,20 @@
 pub mod admission;
 pub mod cli;
 pub mod config;
+pub mod drain;
+pub mod hooks;
 pub mod host;
 pub mod inventory;
 pub mod latency;
+pub mod local;
+pub mod probe;
 pub mod process;
+pub mod program;
 pub mod report;
 pub mod sample;
+pub mod sampled;
+mod socket_file;
+pub mod standing;
+pub mod timed;
 pub mod user_names;
 pub mod virtual_hosts;

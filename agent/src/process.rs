@@ -22,6 +22,7 @@ use usher_types::{BootId, Goodbye, IdError};
 use crate::config::AgentConfig;
 use crate::host::files::FolderLock;
 use crate::host::{HostHandle, OpenError};
+use crate::process::reload::Reload;
 use crate::report::{Leaving, Reporter};
 use crate::user_names::{UserNameKey, UserNameKeyError};
 use crate::virtual_hosts::VirtualOptions;
@@ -29,6 +30,8 @@ use crate::virtual_hosts::VirtualOptions;
 mod going_down;
 mod machine;
 mod modelled;
+pub mod reload;
+mod watchdog;
 
 /// Longest time for all good-byes.
 const STREAMS_WAIT: Duration = Duration::from_millis(2200);
@@ -87,14 +90,27 @@ impl Tasks {
     }
 }
 
-/// Runs an agent until `shutdown` begins.
+/// Runs an agent until `shutdown` begins, with settings that are never read anew.
 ///
 /// # Errors
-/// When it cannot start, or a part of it stopped by itself.
+/// As [`run_reloading`].
 pub async fn run(
     config: &AgentConfig,
     modelled: Option<&VirtualOptions>,
     shutdown: &Shutdown,
+) -> Result<(), AgentError> {
+    run_reloading(config, modelled, shutdown, None).await
+}
+
+/// Runs an agent until `shutdown` begins. `reload` says how the settings are read anew.
+///
+/// # Errors
+/// When it cannot start, or a part of it stopped by itself.
+pub async fn run_reloading(
+    config: &AgentConfig,
+    modelled: Option<&VirtualOptions>,
+    shutdown: &Shutdown,
+    reload: Option<Reload>,
 ) -> Result<(), AgentError> {
     if config.coordinators.is_empty() {
         return Err(AgentError::NoCoordinator);
@@ -108,12 +124,19 @@ pub async fn run(
     };
     let names = name_settings(config)?;
     let mut tasks = Tasks::default();
+    let (settings_in, settings) = watch::channel(Arc::new(config.clone()));
     let hosts = match modelled {
-        None => vec![machine::start(config, &boot, &clock, names, &mut tasks).await?],
+        None => vec![machine::start(&settings, &boot, &clock, names, &mut tasks).await?],
         Some(options) => modelled::start(config, options, &boot, &clock, &names, &mut tasks)?,
     };
     let (leave, leaving) = watch::channel(None);
     let mut streams = start_streams(config, &hosts, &clock, &leaving);
+    if let Some(reload) = reload {
+        tasks.spawn("the reader of settings", reload.run(settings_in, tasks.stop.clone()));
+    }
+    if let Some(period) = watchdog::period() {
+        tasks.spawn("the watchdog", watchdog::run(period, hosts.clone(), tasks.stop.clone()));
+    }
     tracing::info!(
         hosts = hosts.len(),
         coordinators = config.coordinators.len(),
@@ -189,7 +212,11 @@ async fn wait_for<T: 'static>(tasks: &mut JoinSet<T>, limit: Duration) {
 
 /// Tells the service manager, if there is one.
 fn notify(state: sd_notify::NotifyState<'_>) {
-    if let Err(error) = sd_notify::notify(&[state]) {
+    notify_all(&[state]);
+}
+
+fn notify_all(states: &[sd_notify::NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
         tracing::warn!(%error, "cannot notify the service manager");
     }
 }

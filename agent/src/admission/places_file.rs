@@ -103,7 +103,7 @@ impl PlacesFile {
 mod tests {
     use std::time::Duration;
 
-    use usher_placement::host::{HostBook, Limits};
+    use usher_placement::host::{HeldBack, HostBook, Limits};
     use usher_types::{BootTime, Endpoint, GatewayId, PendingPlace, PoolName, RequestId, Token};
 
     use super::*;
@@ -123,7 +123,8 @@ mod tests {
             connected: false,
             admitted: true,
         };
-        book.expect(&place, false, Limits::default(), true, BootTime::from_millis(9)).unwrap();
+        book.expect(&place, false, Limits::default(), HeldBack::default(), true, BootTime::from_millis(9))
+            .unwrap();
         book
     }
 

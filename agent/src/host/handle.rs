@@ -4,19 +4,20 @@
 //! go out by bounded queues. An answer that finds its queue full is dropped: the coordinator takes silence for a
 //! refusal and asks elsewhere, which is right for a coordinator that does not read.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
-use usher_placement::host::{Limits, VersionedSettings};
+use tokio::sync::{mpsc, oneshot, watch};
+use usher_placement::host::{Limits, Report, VersionedSettings};
 use usher_types::{
-    EndReason, Hello, Latency, Load, OperationName, PendingPlace, PoolName, RefusalReason, Replica, Session,
-    Token, ToldOutcome,
+    DoorKind, EndReason, Hello, Latency, OperationName, PendingPlace, PoolName, RefusalReason, Replica,
+    Session, Token, ToldOutcome,
 };
 
 use super::identity::StreamEpochs;
 use super::listing::Listing;
+use super::status::HostStatus;
 
 /// Commands that wait for the host: above the places of a burst from several coordinators.
 pub(crate) const COMMANDS: usize = 1024;
@@ -53,9 +54,24 @@ pub enum Answer {
 #[derive(Debug)]
 pub enum HostCommand {
     /// A stream is open: the state should go out with the ages of now.
-    Attached,
+    Attached {
+        /// The number of the coordinator.
+        from: usize,
+    },
+    /// A tick came on a stream.
+    Ticked {
+        /// The number of the coordinator.
+        from: usize,
+    },
+    /// A stream has ended.
+    Detached {
+        /// The number of the coordinator.
+        from: usize,
+    },
     /// A place was given, or is asked for.
     Expect {
+        /// The number of the coordinator.
+        from: usize,
         /// The place.
         place: PendingPlace,
         /// Whether an answer is waited for.
@@ -85,6 +101,11 @@ pub enum HostCommand {
     ResetBaselines {
         /// Absent: of all.
         operation: Option<OperationName>,
+    },
+    /// Somebody on the machine asks how the host fares.
+    Status {
+        /// Where the answer goes.
+        reply: oneshot::Sender<Box<HostStatus>>,
     },
     /// The settings of a pool.
     Settings {
@@ -120,41 +141,59 @@ pub struct HostHandle {
     /// Takes commands.
     pub commands: mpsc::Sender<HostCommand>,
     /// Its newest state. Absent before the first measurement.
-    pub load: watch::Receiver<Option<Arc<Load>>>,
+    pub load: watch::Receiver<Option<Arc<Report>>>,
     /// Its newest window. Absent before the first period.
     pub latency: watch::Receiver<Option<Arc<Latency>>>,
     /// Its resources. Absent before the first look.
     pub inventory: watch::Receiver<Option<Arc<Listing<Replica>>>>,
     /// Its sessions. Absent while they were never known one by one.
     pub sessions: watch::Receiver<Option<Arc<Listing<Session>>>>,
+    /// What its pool says that its door speaks.
+    pub door: watch::Receiver<DoorKind>,
 }
 
-/// Counts the streams of one host.
+/// Counts the streams of one host, by the number of their coordinator.
 #[derive(Debug, Clone, Default)]
-pub struct StreamsHeld(Arc<AtomicU32>);
+pub struct StreamsHeld(Arc<Mutex<BTreeMap<usize, u32>>>);
 
 /// One counted stream; dropping it counts it off.
 #[derive(Debug)]
-pub struct HeldStream(Arc<AtomicU32>);
+pub struct HeldStream {
+    held: StreamsHeld,
+    coordinator: usize,
+}
 
 impl StreamsHeld {
-    /// Counts a stream for as long as the result lives.
+    /// Counts a stream to the coordinator of this number for as long as the result lives.
     #[must_use]
-    pub fn hold(&self) -> HeldStream {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        HeldStream(self.0.clone())
+    pub fn hold(&self, coordinator: usize) -> HeldStream {
+        *self.by_coordinator().entry(coordinator).or_default() += 1;
+        HeldStream { held: self.clone(), coordinator }
     }
 
     /// How many there are.
     #[must_use]
     pub fn count(&self) -> u32 {
-        self.0.load(Ordering::Relaxed)
+        self.by_coordinator().values().sum()
+    }
+
+    /// How many there are to the coordinator of this number.
+    #[must_use]
+    pub fn to(&self, coordinator: usize) -> u32 {
+        self.by_coordinator().get(&coordinator).copied().unwrap_or_default()
+    }
+
+    fn by_coordinator(&self) -> MutexGuard<'_, BTreeMap<usize, u32>> {
+        // Counting cannot break off half done.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for HeldStream {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        if let Some(count) = self.held.by_coordinator().get_mut(&self.coordinator) {
+            *count = count.saturating_sub(1);
+        }
     }
 }
 

@@ -20,6 +20,7 @@ use usher_types::{
 
 use super::listing::Listing;
 use super::source::SourceEvent;
+use crate::config::AgentConfig;
 use crate::inventory::{self, InventoryConfig};
 use crate::latency::counters::IngestCounters;
 use crate::latency::listener::TimingBatch;
@@ -49,6 +50,8 @@ pub struct Measuring {
     pub sampler: Sampler,
     /// Looks at the sessions alone.
     pub sessions: SessionReader,
+    /// The settings in force: the mounts may change.
+    pub settings: watch::Receiver<Arc<AgentConfig>>,
     /// How often a whole sample is taken.
     pub report_interval: Duration,
     /// Woken when somebody wants the newest state.
@@ -100,6 +103,11 @@ impl Measuring {
     }
 
     async fn measure(&mut self) -> SourceEvent {
+        // A failure says that nobody reads the settings anew.
+        if self.settings.has_changed().unwrap_or(false) {
+            let settings = self.settings.borrow_and_update().clone();
+            self.sampler.watch_mounts(&settings.mounts);
+        }
         let sample = self.sampler.sample().await;
         let occupancy = sample.sessions.as_ref().map_or(Occupancy::Unknown, occupancy);
         let mut values = measurement(sample);
@@ -128,11 +136,11 @@ impl OtherCollectors {
     }
 }
 
-fn measurement(sample: HostSample) -> Measurement {
+/// The measured values of a sample, as the host takes them.
+pub(crate) fn measurement(sample: HostSample) -> Measurement {
     Measurement {
         cpu: sample.cpu_percent.and_then(|percent| Percent::new(percent).ok()),
-        // /proc/stat does not tell how long runnable work waited.
-        runnable_demand: None,
+        runnable_demand: sample.runnable_demand,
         memory: sample.memory.and_then(|memory| Memory::new(memory.used_bytes, memory.total_bytes)),
         processes: sample.processes,
         readiness: sample.not_ready.map_or(Readiness::Ready, Readiness::NotReady),
@@ -157,7 +165,8 @@ fn mount(seen: sample::MountUse) -> Option<MountFullness> {
     Some(MountFullness { path: seen.path, used: Percent::new(seen.used_percent).ok()? })
 }
 
-fn occupancy(sample: &SessionSample) -> Occupancy {
+/// Who is on the host, as the host takes it.
+pub(crate) fn occupancy(sample: &SessionSample) -> Occupancy {
     let session = |seen: &sample::SessionSeen| Session {
         id: seen.id.clone(),
         user: seen.user.clone(),

@@ -10,16 +10,9 @@ const LONG: Duration = Duration::from_secs(60);
 
 fn sample() -> HostSample {
     HostSample {
-        at: Duration::ZERO,
-        cpu_percent: None,
-        memory: None,
         processes: Some(3),
-        sessions: None,
-        not_ready: None,
-        uptime: None,
-        psi_full_percent: None,
-        mounts: Vec::new(),
         collectors: vec![CollectorStatus { name: "cpu", source: "proc", error: None, warning: None }],
+        ..HostSample::default()
     }
 }
 
@@ -30,6 +23,13 @@ fn case_002_the_first_sample_has_no_cpu_and_what_cannot_be_is_absent() {
     let half = measurement(HostSample { cpu_percent: Some(50.0), ..sample() });
     assert_eq!((half.cpu.unwrap().get(), half.processes, half.memory), (50.0, Some(3), None));
     assert_eq!(half.collectors[0].name, "cpu");
+}
+
+#[test]
+fn demand_is_taken_over_and_absent_where_the_kernel_does_not_tell_it() {
+    assert_eq!(measurement(sample()).runnable_demand, None);
+    let three_times = HostSample { runnable_demand: Some(3.0), ..sample() };
+    assert_eq!(measurement(three_times).runnable_demand, Some(3.0));
 }
 
 #[test]
@@ -59,7 +59,8 @@ fn sessions_are_taken_over_with_their_ages() {
         state: sample::SessionState::Lingering,
         age: Some(Duration::from_secs(9)),
     };
-    let Occupancy::Listed(sessions) = occupancy(&SessionSample { source: "logind", sessions: vec![seen] })
+    let Occupancy::Listed(sessions) =
+        occupancy(&SessionSample { source: "logind", sessions: vec![seen], logging_in: None })
     else {
         panic!("a list");
     };

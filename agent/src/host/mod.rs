@@ -6,17 +6,21 @@
 //! coordinators can be promised the same last place.
 
 pub mod baselines;
+mod calls;
 pub(crate) mod files;
 pub mod handle;
+mod held_seats;
 pub mod identity;
 pub mod listing;
 pub mod machine;
 mod open;
 mod source;
+pub mod status;
 pub mod task;
 
 pub use handle::{Answer, HostCommand, HostHandle, PlaceNews};
 pub use listing::Listing;
 pub use open::{BaselineSource, HostSetup, OpenError, OpenHost, open};
 pub use source::SourceEvent;
+pub use status::HostStatus;
 pub use task::HostTask;

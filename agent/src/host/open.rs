@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::sync::{Notify, mpsc, watch};
-use usher_placement::host::{CoreSettings, HostCore};
+use usher_placement::host::{CoreSettings, HostCore, Standing};
 use usher_runtime::clock::Clock;
-use usher_types::{BootId, Hello, HostId, OperationName, Replica};
+use usher_types::{BootId, DoorKind, Hello, HostId, OperationName, Replica};
 
 use super::baselines::BaselineStore;
 use super::handle::{COMMANDS, HostHandle, PlaceNews, StreamsHeld};
@@ -61,6 +61,8 @@ pub struct HostSetup {
     pub placed: Option<(usize, mpsc::Sender<PlaceNews>)>,
     /// Whether the source can be asked for a fresh look.
     pub refreshable: bool,
+    /// What the host says of itself beside its measurements.
+    pub standing: watch::Receiver<Standing>,
 }
 
 /// A host that is ready to run.
@@ -95,11 +97,51 @@ pub fn open(
         tracing::info!(places = kept.book.len(), "the places of before the restart are kept");
     }
     let mut core = HostCore::new(core, kept);
-    let baselines = match setup.baselines {
+    let file = setup.state_folder.join("baselines");
+    let baselines = restore_baselines(setup.baselines, file, &hello, &mut core, &*clock);
+    let (commands, commands_in) = mpsc::channel(COMMANDS);
+    let (events, source) = mpsc::channel(SOURCE_EVENTS);
+    let refresh = Arc::new(Notify::new());
+    let (load, load_out) = watch::channel(None);
+    let (latency, latency_out) = watch::channel(None);
+    let (sessions, sessions_out) = watch::channel(None);
+    let (inventory, inventory_out) = watch::channel(None);
+    let (door, door_out) = watch::channel(DoorKind::default());
+    let inputs = Inputs {
+        commands: commands_in,
+        source,
+        refresh: setup.refreshable.then(|| refresh.clone()),
+        placed: setup.placed,
+        standing: setup.standing,
+    };
+    let outputs = Outputs { load, latency, sessions, door };
+    let handle = HostHandle {
+        hello: Arc::new(hello),
+        epochs: Arc::new(StreamEpochs::default()),
+        streams_held: StreamsHeld::default(),
+        commands,
+        load: load_out,
+        latency: latency_out,
+        inventory: inventory_out,
+        sessions: sessions_out,
+        door: door_out,
+    };
+    let task = HostTask::new(core, places, baselines, clock, inputs, outputs);
+    Ok(OpenHost { task, handle, events, refresh, inventory })
+}
+
+fn restore_baselines(
+    source: BaselineSource,
+    file: PathBuf,
+    hello: &Hello,
+    core: &mut HostCore,
+    clock: &dyn Clock,
+) -> Option<BaselineStore> {
+    match source {
         BaselineSource::Kept => {
             let owner =
                 BaselineOwner { host_id: hello.host_id.to_string(), cpu_model: hello.cpu_model.clone() };
-            let file = BaselineFile::new(setup.state_folder.join("baselines"), owner);
+            let file = BaselineFile::new(file, owner);
             Some(BaselineStore::restore(file, core.operations_mut(), clock.now(), clock.wall_unix_ms()))
         }
         BaselineSource::NotKept { known } => {
@@ -112,31 +154,5 @@ pub fn open(
             }
             None
         }
-    };
-    let (commands, commands_in) = mpsc::channel(COMMANDS);
-    let (events, source) = mpsc::channel(SOURCE_EVENTS);
-    let refresh = Arc::new(Notify::new());
-    let (load, load_out) = watch::channel(None);
-    let (latency, latency_out) = watch::channel(None);
-    let (sessions, sessions_out) = watch::channel(None);
-    let (inventory, inventory_out) = watch::channel(None);
-    let inputs = Inputs {
-        commands: commands_in,
-        source,
-        refresh: setup.refreshable.then(|| refresh.clone()),
-        placed: setup.placed,
-    };
-    let outputs = Outputs { load, latency, sessions };
-    let handle = HostHandle {
-        hello: Arc::new(hello),
-        epochs: Arc::new(StreamEpochs::default()),
-        streams_held: StreamsHeld::default(),
-        commands,
-        load: load_out,
-        latency: latency_out,
-        inventory: inventory_out,
-        sessions: sessions_out,
-    };
-    let task = HostTask::new(core, places, baselines, clock, inputs, outputs);
-    Ok(OpenHost { task, handle, events, refresh, inventory })
+    }
 }

@@ -13,16 +13,20 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
-use usher_placement::host::{HostCore, Occupancy, SessionList, VersionedSettings};
+use usher_placement::host::{
+    HostCore, Occupancy, Report, SessionList, Standing, ToldShare, VersionedSettings,
+};
 use usher_runtime::clock::Clock;
-use usher_types::{Latency, Load, Outcome, RefusalReason, Session};
+use usher_types::{DoorKind, Latency, OperationName, Outcome, PoolName, RefusalReason, Session};
 
 use super::baselines::BaselineStore;
+use super::calls::CallCounter;
 use super::handle::{Answer, HostCommand, PlaceNews};
+use super::held_seats::HeldSeats;
 use super::listing::{Listing, same_sessions};
 use super::source::SourceEvent;
+use super::status::HostStatus;
 use crate::admission::PlacesFile;
-use crate::latency::listener::OwnedTiming;
 
 /// Shortest time between two reports that are not measurements: a burst of logins is told in few messages, and still
 /// faster than anybody logs in.
@@ -37,9 +41,11 @@ const CHECKS_WAITING: usize = 1024;
 /// Where a host shows its state.
 #[derive(Debug)]
 pub(crate) struct Outputs {
-    pub(crate) load: watch::Sender<Option<Arc<Load>>>,
+    pub(crate) load: watch::Sender<Option<Arc<Report>>>,
     pub(crate) latency: watch::Sender<Option<Arc<Latency>>>,
     pub(crate) sessions: watch::Sender<Option<Arc<Listing<Session>>>>,
+    /// What the pool says that the host's door speaks.
+    pub(crate) door: watch::Sender<DoorKind>,
 }
 
 /// Where a host's input comes from.
@@ -51,6 +57,8 @@ pub(crate) struct Inputs {
     pub(crate) refresh: Option<Arc<Notify>>,
     /// Hears of places, under the host's number. Absent: users come by themselves.
     pub(crate) placed: Option<(usize, mpsc::Sender<PlaceNews>)>,
+    /// What the host says of itself beside its measurements.
+    pub(crate) standing: watch::Receiver<Standing>,
 }
 
 #[derive(Debug)]
@@ -70,8 +78,14 @@ pub struct HostTask {
     clock: Arc<dyn Clock>,
     inputs: Inputs,
     outputs: Outputs,
+    calls: CallCounter,
     published: Option<Instant>,
     dirty: bool,
+    /// What coordinators may have been told, as it is on the disk.
+    told: Vec<ToldShare>,
+    held_seats: HeldSeats,
+    /// The last write of the book failed.
+    book_is_unkept: bool,
     /// Baselines were forgotten: that must be told and kept.
     forgot: bool,
     checks: Vec<WaitingCheck>,
@@ -88,14 +102,18 @@ impl HostTask {
         outputs: Outputs,
     ) -> Self {
         Self {
+            told: core.told_shares(),
+            held_seats: HeldSeats::default(),
             core,
             places,
             baselines,
             clock,
             inputs,
             outputs,
+            calls: CallCounter::default(),
             published: None,
             dirty: false,
+            book_is_unkept: false,
             forgot: false,
             checks: Vec::new(),
             checks_due: None,
@@ -105,9 +123,12 @@ impl HostTask {
     /// Runs until `stop`, or until the source ends. What was learned is on disk when this returns.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut batch = Vec::new();
+        // A drain of before the restart is in the very first report.
+        self.take_standing().await;
         loop {
             let publish_at = self.publish_at();
             let expires_at = self.expires_at();
+            let reach_at = self.reach_at();
             tokio::select! {
                 () = stop.cancelled() => break,
                 taken = self.inputs.commands.recv_many(&mut batch, BATCH) => {
@@ -121,8 +142,10 @@ impl HostTask {
                     Some(event) => self.take_event(event).await,
                     None => break,
                 },
-                () = at(publish_at) => self.publish(),
+                Ok(()) = self.inputs.standing.changed() => self.take_standing().await,
+                () = at(publish_at) => self.publish().await,
                 () = at(expires_at) => self.take_expiry().await,
+                () = at(reach_at) => self.follow_reach(),
                 () = at(self.checks_due) => self.answer_checks(),
             }
         }
@@ -141,11 +164,50 @@ impl HostTask {
         Some(Instant::now() + left)
     }
 
-    fn publish(&mut self) {
+    /// When a coordinator is next heard, or not heard, without any word of it.
+    fn reach_at(&self) -> Option<Instant> {
+        let now = self.clock.now();
+        Some(Instant::now() + self.core.next_reach_change(now)?.since(now))
+    }
+
+    /// What is kept free for coordinators that are not heard may have changed.
+    fn follow_reach(&mut self) {
+        self.dirty |= self.core.reach_changed(self.clock.now());
+    }
+
+    async fn publish(&mut self) {
         self.dirty = false;
         self.published = Some(Instant::now());
-        if let Some(load) = self.core.load(self.clock.now(), self.clock.wall_unix_ms()) {
-            self.outputs.load.send_replace(Some(Arc::new(load)));
+        let Some(report) = self.core.publish(self.clock.now(), self.clock.wall_unix_ms()) else { return };
+        // Whoever hears of more room than before may give it: an agent that starts anew must know.
+        if self.core.told_more_than(&self.told) {
+            self.keep_book().await;
+        }
+        self.outputs.load.send_replace(Some(Arc::new(report)));
+    }
+
+    async fn take_standing(&mut self) {
+        let standing = self.inputs.standing.borrow_and_update().clone();
+        self.dirty = true;
+        if self.core.set_standing(standing, self.clock.now()) {
+            self.keep_book().await;
+        }
+    }
+
+    fn status(&self) -> HostStatus {
+        let now = self.clock.now();
+        let operations = self.core.operations();
+        HostStatus {
+            load: self.core.load(now, self.clock.wall_unix_ms()),
+            totals: operations.totals().map(|(name, counts)| (name.clone(), counts)).collect(),
+            window: operations.window(now),
+            overflow_calls: operations.overflow_calls(),
+            refused: self.calls.refused(),
+            unlisted_sessions: self.core.session_list().unlisted,
+            commands_waiting: self.inputs.commands.len(),
+            events_waiting: self.inputs.source.len(),
+            checks_waiting: self.checks.len(),
+            book_is_unkept: self.book_is_unkept,
         }
     }
 
@@ -157,6 +219,7 @@ impl HostTask {
             changed |= self.decide(command, &mut answers);
         }
         changed |= was_latched != self.core.latched();
+        self.follow_reach();
         if changed {
             self.dirty = true;
             if !self.keep_book().await {
@@ -189,15 +252,24 @@ impl HostTask {
     fn decide(&mut self, command: HostCommand, answers: &mut Vec<(mpsc::Sender<Answer>, Answer)>) -> bool {
         let now = self.clock.now();
         match command {
-            HostCommand::Attached => {
+            HostCommand::Attached { from } => {
+                self.core.stream_opened(from);
                 self.dirty = true;
                 self.ask_for_refresh();
                 false
             }
-            HostCommand::Expect { place, ask, limits, reply } => {
-                let decided = self.core.expect(&place, ask, limits, now);
-                // The coordinator does not know that the place has ended: the next report lists it.
-                self.dirty |= decided == Err(RefusalReason::Ended);
+            HostCommand::Ticked { from } => {
+                self.core.tick_heard(from, now);
+                false
+            }
+            HostCommand::Detached { from } => {
+                self.core.stream_closed(from);
+                false
+            }
+            HostCommand::Expect { from, place, ask, limits, reply } => {
+                let decided = self.core.expect(from, &place, ask, limits, now);
+                // The coordinator does not know that the place has ended, or is another's: the next report lists it.
+                self.dirty |= matches!(decided, Err(RefusalReason::Ended | RefusalReason::Reused));
                 if ask {
                     let refused = decided.err();
                     let answer =
@@ -226,18 +298,16 @@ impl HostTask {
             }
             HostCommand::ConfirmedElsewhere { age } => self.core.confirmed_elsewhere(age, now),
             HostCommand::ResetBaselines { operation } => {
-                let forgotten = self.core.reset_baselines(operation.as_ref(), now);
-                let operation = operation.as_ref().map_or("all", |name| name.as_str());
-                tracing::info!(operation, forgotten, "baselines are forgotten, as a coordinator asked");
-                self.forgot = true;
+                self.forget_baselines(operation.as_ref());
                 false
             }
             HostCommand::Settings { from, pool, settings } => {
-                if pool == *self.core.pool() {
-                    self.take_settings(from, *settings);
-                } else {
-                    tracing::warn!(told = %pool, ours = %self.core.pool(), "settings of another pool are ignored");
-                }
+                self.take_settings(from, &pool, *settings);
+                false
+            }
+            HostCommand::Status { reply } => {
+                // Whoever asked may have gone.
+                let _ = reply.send(Box::new(self.status()));
                 false
             }
             HostCommand::CheckSession { check_id, session_id, user, reply } => {
@@ -247,9 +317,22 @@ impl HostTask {
         }
     }
 
-    fn take_settings(&mut self, from: usize, settings: VersionedSettings) {
+    fn forget_baselines(&mut self, operation: Option<&OperationName>) {
+        let forgotten = self.core.reset_baselines(operation, self.clock.now());
+        let operation = operation.map_or("all", |name| name.as_str());
+        tracing::info!(operation, forgotten, "baselines are forgotten, as a coordinator asked");
+        self.forgot = true;
+    }
+
+    fn take_settings(&mut self, from: usize, pool: &PoolName, settings: VersionedSettings) {
+        if pool != self.core.pool() {
+            tracing::warn!(told = %pool, ours = %self.core.pool(), "settings of another pool are ignored");
+            return;
+        }
         if self.core.settings_told(from, settings, self.clock.now()) {
             self.dirty = true;
+            let door = self.core.told_policy().map(|policy| policy.kind).unwrap_or_default();
+            self.outputs.door.send_if_modified(|told| std::mem::replace(told, door) != door);
             // They may say that names travel in another form.
             if self.outputs.sessions.borrow().is_some() {
                 self.publish_sessions();
@@ -287,8 +370,11 @@ impl HostTask {
             SourceEvent::Measured { values, occupancy } => {
                 let listed = matches!(occupancy, Occupancy::Listed(_));
                 let changed = self.core.measure(*values, occupancy, self.clock.now());
-                self.sessions_seen(listed, changed).await;
-                self.publish();
+                // Less room than the disk says costs places only after a restart: that can wait for a measurement.
+                let is_kept = self.core.told_shares() == self.told;
+                self.sessions_seen(listed, changed || !is_kept).await;
+                self.held_seats.look(&self.core, self.clock.now());
+                self.publish().await;
             }
             SourceEvent::Sessions(occupancy) => {
                 let listed = matches!(occupancy, Occupancy::Listed(_));
@@ -296,15 +382,7 @@ impl HostTask {
                 self.dirty |= changed;
                 self.sessions_seen(listed, changed).await;
             }
-            SourceEvent::Calls(calls) => {
-                let count = |call: &&OwnedTiming| {
-                    self.core.count_call(&call.name, call.duration_us, call.weight).is_err()
-                };
-                let refused = calls.iter().filter(count).count();
-                if refused > 0 {
-                    tracing::debug!(refused, "calls of operations are not counted");
-                }
-            }
+            SourceEvent::Calls(words) => self.calls.take(&mut self.core, words, self.clock.now()),
             SourceEvent::PeriodEnded => self.end_period().await,
         }
     }
@@ -333,6 +411,7 @@ impl HostTask {
 
     async fn end_period(&mut self) {
         let was_latched = self.core.latched();
+        self.calls.age_in_flight(&mut self.core, self.clock.now());
         let latency = self.core.end_period(self.clock.now());
         self.outputs.latency.send_replace(Some(Arc::new(latency)));
         if was_latched != self.core.latched() {
@@ -357,11 +436,12 @@ impl HostTask {
     }
 
     /// Whether what must outlive the agent is on disk as it is now.
-    async fn keep_book(&self) -> bool {
+    async fn keep_book(&mut self) -> bool {
         let file = self.places.clone();
         let kept = self.core.record();
+        let told = self.core.told_shares();
         let kept = tokio::task::spawn_blocking(move || file.save(kept)).await;
-        match kept {
+        let is_kept = match kept {
             Ok(Ok(())) => true,
             Ok(Err(error)) => {
                 let error = crate::sample::describe(&error);
@@ -372,7 +452,12 @@ impl HostTask {
                 tracing::error!(%error, "the thread that writes the book of places broke off");
                 false
             }
+        };
+        if is_kept {
+            self.told = told;
         }
+        self.book_is_unkept = !is_kept;
+        is_kept
     }
 }
 

@@ -9,6 +9,7 @@ use usher_types::{
 
 use super::*;
 use crate::host::{BaselineSource, HostHandle, HostSetup, OpenHost, open};
+use crate::latency::listener::OwnedTiming;
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -51,6 +52,7 @@ fn opened(folder: &std::path::Path, names: NameSettings) -> OpenHost {
         baselines: BaselineSource::Kept,
         placed: None,
         refreshable: false,
+        standing: tokio::sync::watch::channel(Default::default()).1,
     };
     let core = CoreSettings {
         pool: PoolName::new("desk").unwrap(),
@@ -60,6 +62,8 @@ fn opened(folder: &std::path::Path, names: NameSettings) -> OpenHost {
         periods: 5,
         max_names: 16,
         names,
+        coordinators: vec!["c1:7420".into()],
+        report_interval: Duration::from_secs(5),
     };
     open(setup, core, Arc::new(SystemClock), hello).unwrap()
 }
@@ -108,7 +112,7 @@ async fn forgotten_baselines_are_forgotten_on_the_disk_too() {
     let stop = CancellationToken::new();
     let running = tokio::spawn(task.run(stop.clone()));
     let call = OwnedTiming { name: "logon".into(), duration_us: 20_000.0, weight: 30.0 };
-    events.send(SourceEvent::Calls(vec![call])).await.unwrap();
+    events.send(SourceEvent::Calls(vec![call.into()])).await.unwrap();
     events.send(SourceEvent::PeriodEnded).await.unwrap();
     let path = folder.path().join("state/baselines");
     let on_disk = |word: &'static str, expected: bool| {

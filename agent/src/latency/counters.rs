@@ -21,7 +21,7 @@ pub struct IngestCounters {
 /// [`IngestCounters`] at one moment. A line is in exactly one of `accepted`, `below_resolution` and `rejected`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct IngestCounts {
-    /// Lines that gave a timing.
+    /// Lines that told something.
     pub accepted: u64,
     /// Lines with a time of 0: shorter than the sender's timer can tell. They enter neither mean nor minimum.
     pub below_resolution: u64,
@@ -29,7 +29,7 @@ pub struct IngestCounts {
     pub rejected: [u64; RejectReason::ALL.len()],
     /// Datagrams longer than the buffer, whose last line was thrown away.
     pub truncated_datagrams: u64,
-    /// Accepted timings that were lost because their reader was too slow.
+    /// Accepted lines that were lost because their reader was too slow.
     pub dropped: u64,
     /// Failures of the sockets.
     pub receive_errors: u64,

@@ -16,14 +16,17 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::counters::IngestCounters;
-use super::socket_file::{self, SocketFile};
-use super::statsd::parse_datagram;
+use super::statsd::{Word, parse_datagram};
+use crate::socket_file::{SocketFile, bind_datagram};
 
 /// Longest datagram that is read whole. More than UDP can carry; on a unix socket a client must split before.
 pub const MAX_DATAGRAM_BYTES: usize = 65_536;
 
 /// The port that StatsD clients send to when nothing is set.
 pub const DEFAULT_UDP: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8125);
+
+/// Every program of the host may send its timings.
+const SOCKET_MODE: u32 = 0o666;
 
 /// Wait after a failure of a socket, so that one that fails for good does not take a CPU.
 const ERROR_PAUSE: Duration = Duration::from_millis(100);
@@ -39,8 +42,51 @@ pub struct OwnedTiming {
     pub weight: f64,
 }
 
-/// All timings of one datagram, at least one.
-pub type TimingBatch = Vec<OwnedTiming>;
+/// What a line told, for longer than its datagram lives.
+#[derive(Debug, Clone, PartialEq)]
+pub enum OwnedWord {
+    /// A call that succeeded.
+    Finished(OwnedTiming),
+    /// A call that failed, or the share of calls that it stands for.
+    Failed {
+        /// The operation.
+        name: String,
+        /// Calls that it stands for, 1..=1e6.
+        weight: f64,
+    },
+    /// Calls that have begun and not finished.
+    InFlight {
+        /// The operation.
+        name: String,
+        /// How many.
+        count: u32,
+        /// Since when the oldest of them runs. Absent: not told.
+        oldest: Option<Duration>,
+    },
+}
+
+impl From<OwnedTiming> for OwnedWord {
+    fn from(timing: OwnedTiming) -> Self {
+        Self::Finished(timing)
+    }
+}
+
+impl From<Word<'_>> for OwnedWord {
+    fn from(word: Word<'_>) -> Self {
+        match word {
+            Word::Finished(timing) => Self::Finished(OwnedTiming {
+                name: timing.name.to_owned(),
+                duration_us: timing.duration_us,
+                weight: timing.weight,
+            }),
+            Word::Failed { name, weight } => Self::Failed { name: name.to_owned(), weight },
+            Word::InFlight { name, count, oldest } => Self::InFlight { name: name.to_owned(), count, oldest },
+        }
+    }
+}
+
+/// All words of one datagram, at least one.
+pub type TimingBatch = Vec<OwnedWord>;
 
 /// Where to listen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,7 +141,8 @@ impl LatencyListener {
         };
         let unix = match &addresses.unix {
             Some(path) => Some(
-                socket_file::bind(path).map_err(|source| ListenError::Unix { path: path.clone(), source })?,
+                bind_datagram(path, SOCKET_MODE)
+                    .map_err(|source| ListenError::Unix { path: path.clone(), source })?,
             ),
             None => None,
         };
@@ -157,13 +204,7 @@ async fn receive_unix(socket: Option<&(UnixDatagram, SocketFile)>, buffer: &mut 
 fn hand_over(datagram: &[u8], batches: &mpsc::Sender<TimingBatch>, counters: &IngestCounters) {
     let truncated = datagram.len() > MAX_DATAGRAM_BYTES;
     let mut batch = TimingBatch::new();
-    counters.add(&parse_datagram(datagram, truncated, |timing| {
-        batch.push(OwnedTiming {
-            name: timing.name.to_owned(),
-            duration_us: timing.duration_us,
-            weight: timing.weight,
-        });
-    }));
+    counters.add(&parse_datagram(datagram, truncated, |word| batch.push(word.into())));
     let timings = batch.len();
     if timings > 0 && batches.try_send(batch).is_err() {
         counters.add_dropped(timings);
@@ -218,7 +259,8 @@ mod tests {
         let mut running = running(8).await;
         send_udp(running.udp, b"open_db:2.5|ms\nbad\nopen_db:0|ms").await;
         let batch = next(&mut running).await;
-        assert_eq!(batch, [OwnedTiming { name: "open_db".into(), duration_us: 2500.0, weight: 1.0 }]);
+        let timing = OwnedTiming { name: "open_db".into(), duration_us: 2500.0, weight: 1.0 };
+        assert_eq!(batch, [OwnedWord::Finished(timing)]);
         send_unix(&running.unix, b"save:1|ms|@0.5\nsave:2|ms").await;
         assert_eq!(next(&mut running).await.len(), 2);
         let counts = running.counters.snapshot();
@@ -238,7 +280,8 @@ mod tests {
         send_unix(&running.unix, &datagram).await;
         let batch = next(&mut running).await;
         assert_eq!(batch.len(), whole_lines);
-        assert!(batch.iter().all(|timing| timing.name == "open_db"));
+        let is_open = |word: &OwnedWord| matches!(word, OwnedWord::Finished(one) if one.name == "open_db");
+        assert!(batch.iter().all(is_open));
         assert_eq!(running.counters.snapshot().truncated_datagrams, 1);
     }
 

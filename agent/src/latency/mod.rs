@@ -6,6 +6,6 @@
 
 pub mod baseline_file;
 pub mod counters;
+pub mod in_flight;
 pub mod listener;
-mod socket_file;
 pub mod statsd;

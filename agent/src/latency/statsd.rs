@@ -1,16 +1,24 @@
 //! Which timings does a datagram of StatsD lines hold?
 //!
-//! A line is `name:value|ms`, then in any order at most one `|@rate` and `|#tags`, which are ignored. The value is
-//! milliseconds. A rate says that the sender told only this share of its calls: it multiplies how often the call
-//! counts, never the time.
+//! A line is `name:value|ms`, then in any order at most one `|@rate` and `|#tags`. The value is milliseconds. A rate
+//! says that the sender told only this share of its calls: it multiplies how often the call counts, never the time.
+//! Of the tags one means something: `outcome:failed` says that the call failed, which is no measure of speed.
+//!
+//! `name.in_flight:count|g` says how many calls of `name` have begun and not finished, with the tag
+//! `oldest_ms:milliseconds` also for how long the oldest has. Other gauges are not ours.
 //!
 //! Whatever reaches this parser may come from any program of the host, so it takes only what is certainly meant:
 //! numbers are digits with at most one point between them (Rust's own parser would take `nan`, `inf` and `1e400`),
 //! names are of harmless characters and bounded, and the last line of a cut datagram is thrown away whole, since half
 //! a number is a number. Each line that is not taken is counted with its reason.
 
+use std::time::Duration;
+
 /// Bound of an operation's name.
 pub const MAX_NAME_BYTES: usize = 128;
+
+/// End of a gauge's name that counts calls in flight.
+const IN_FLIGHT: &str = ".in_flight";
 
 /// One call in a million: a smaller rate would let one line outweigh all honest traffic of a window.
 const MIN_RATE: f64 = 1e-6;
@@ -26,7 +34,30 @@ pub struct Timing<'a> {
     pub weight: f64,
 }
 
-/// Why a line gave no timing.
+/// What one line tells.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Word<'a> {
+    /// A call that succeeded.
+    Finished(Timing<'a>),
+    /// A call that failed, or the share of calls that it stands for.
+    Failed {
+        /// The operation.
+        name: &'a str,
+        /// Calls that it stands for, 1..=1e6.
+        weight: f64,
+    },
+    /// Calls that have begun and not finished.
+    InFlight {
+        /// The operation.
+        name: &'a str,
+        /// How many.
+        count: u32,
+        /// Since when the oldest of them runs. Absent: not told.
+        oldest: Option<Duration>,
+    },
+}
+
+/// Why a line told nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(usize)]
 pub enum RejectReason {
@@ -34,17 +65,19 @@ pub enum RejectReason {
     Form,
     /// The name is empty, too long or has other characters than `A-Z a-z 0-9 _ . -`.
     Name,
-    /// A type other than `ms`: counters and gauges say nothing about latency.
+    /// A type other than `ms`, or a gauge other than of calls in flight: they say nothing about latency.
     Type,
     /// Not a plain decimal number of milliseconds, or one beyond all measure.
     Value,
-    /// Not a plain decimal number in 0.000001..=1.
+    /// Not a plain decimal number in 0.000001..=1, or one where none belongs.
     Rate,
+    /// The tag `outcome` or `oldest_ms` has a value that is none.
+    Tag,
 }
 
 impl RejectReason {
     /// All reasons, in the order of their counts.
-    pub const ALL: [Self; 5] = [Self::Form, Self::Name, Self::Type, Self::Value, Self::Rate];
+    pub const ALL: [Self; 6] = [Self::Form, Self::Name, Self::Type, Self::Value, Self::Rate, Self::Tag];
 
     /// A word for metrics and messages.
     #[must_use]
@@ -55,6 +88,7 @@ impl RejectReason {
             Self::Type => "type",
             Self::Value => "value",
             Self::Rate => "rate",
+            Self::Tag => "tag",
         }
     }
 }
@@ -62,7 +96,7 @@ impl RejectReason {
 /// What became of the lines of one datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DatagramCounts {
-    /// Lines that gave a timing.
+    /// Lines that told something.
     pub accepted: u64,
     /// Lines with a time of 0.
     pub below_resolution: u64,
@@ -74,15 +108,23 @@ pub struct DatagramCounts {
 
 /// What one line holds.
 enum Line<'a> {
-    Timing(Timing<'a>),
+    Word(Word<'a>),
     BelowResolution,
 }
 
-/// Hands each timing of `datagram` to `take`. `truncated` says that the datagram was longer than what was received.
+/// What stands behind a line's type.
+#[derive(Default)]
+struct Extras {
+    weight: Option<f64>,
+    failed: bool,
+    oldest: Option<Duration>,
+}
+
+/// Hands each word of `datagram` to `take`. `truncated` says that the datagram was longer than what was received.
 pub fn parse_datagram<'a>(
     datagram: &'a [u8],
     truncated: bool,
-    mut take: impl FnMut(Timing<'a>),
+    mut take: impl FnMut(Word<'a>),
 ) -> DatagramCounts {
     let mut counts = DatagramCounts { truncated, ..DatagramCounts::default() };
     let whole_lines = if truncated {
@@ -97,9 +139,9 @@ pub fn parse_datagram<'a>(
             continue;
         }
         match parse_line(line) {
-            Ok(Line::Timing(timing)) => {
+            Ok(Line::Word(word)) => {
                 counts.accepted += 1;
-                take(timing);
+                take(word);
             }
             Ok(Line::BelowResolution) => counts.below_resolution += 1,
             Err(reason) => counts.rejected[reason as usize] += 1,
@@ -116,27 +158,67 @@ fn parse_line(line: &[u8]) -> Result<Line<'_>, RejectReason> {
     }
     let mut parts = rest.split('|');
     let value = parts.next().ok_or(RejectReason::Form)?;
-    if parts.next().ok_or(RejectReason::Form)? != "ms" {
-        return Err(RejectReason::Type);
+    match (parts.next().ok_or(RejectReason::Form)?, name.strip_suffix(IN_FLIGHT)) {
+        ("ms", _) => timing(name, value, Extras::read(parts)?),
+        ("g", Some(name)) if is_name(name) => in_flight(name, value, &Extras::read(parts)?),
+        _ => Err(RejectReason::Type),
     }
-    let mut weight = None;
-    for part in parts {
-        match part.as_bytes().first() {
-            Some(b'@') if weight.is_none() => weight = Some(weight_of(part.get(1..).unwrap_or_default())?),
-            Some(b'@') => return Err(RejectReason::Rate),
-            Some(b'#') => {}
-            _ => return Err(RejectReason::Form),
+}
+
+impl Extras {
+    fn read<'a>(parts: impl Iterator<Item = &'a str>) -> Result<Self, RejectReason> {
+        let mut extras = Self::default();
+        for part in parts {
+            if let Some(rate) = part.strip_prefix('@') {
+                if extras.weight.is_some() {
+                    return Err(RejectReason::Rate);
+                }
+                extras.weight = Some(weight_of(rate)?);
+            } else if let Some(tags) = part.strip_prefix('#') {
+                tags.split(',').try_for_each(|tag| extras.take_tag(tag))?;
+            } else {
+                return Err(RejectReason::Form);
+            }
         }
+        Ok(extras)
     }
+
+    fn take_tag(&mut self, tag: &str) -> Result<(), RejectReason> {
+        match tag.split_once(':') {
+            Some(("outcome", "ok")) => self.failed = false,
+            Some(("outcome", "failed")) => self.failed = true,
+            Some(("outcome", _)) => return Err(RejectReason::Tag),
+            Some(("oldest_ms", age)) => self.oldest = Some(age_of(age).ok_or(RejectReason::Tag)?),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn timing<'a>(name: &'a str, value: &str, extras: Extras) -> Result<Line<'a>, RejectReason> {
     let milliseconds = decimal(value).ok_or(RejectReason::Value)?;
     let duration_us = milliseconds * 1000.0;
     if !duration_us.is_finite() {
         return Err(RejectReason::Value);
     }
+    let weight = extras.weight.unwrap_or(1.0);
+    if extras.failed {
+        return Ok(Line::Word(Word::Failed { name, weight }));
+    }
     if duration_us == 0.0 {
         return Ok(Line::BelowResolution);
     }
-    Ok(Line::Timing(Timing { name, duration_us, weight: weight.unwrap_or(1.0) }))
+    Ok(Line::Word(Word::Finished(Timing { name, duration_us, weight })))
+}
+
+/// A count told for a share of the time only would be a guess, so a rate is refused.
+fn in_flight<'a>(name: &'a str, value: &str, extras: &Extras) -> Result<Line<'a>, RejectReason> {
+    if extras.weight.is_some() {
+        return Err(RejectReason::Rate);
+    }
+    let count = Some(value).filter(|value| value.bytes().all(|byte| byte.is_ascii_digit()));
+    let count = count.and_then(|value| value.parse().ok()).ok_or(RejectReason::Value)?;
+    Ok(Line::Word(Word::InFlight { name, count, oldest: extras.oldest }))
 }
 
 /// Whether `name` may name an operation: `A-Z a-z 0-9 _ . -`, 1..=128 bytes.
@@ -149,6 +231,12 @@ pub fn is_name(name: &str) -> bool {
 fn weight_of(rate: &str) -> Result<f64, RejectReason> {
     let rate = decimal(rate).filter(|rate| (MIN_RATE..=1.0).contains(rate)).ok_or(RejectReason::Rate)?;
     Ok(1.0 / rate)
+}
+
+/// An age of at most a day: whatever runs longer is no call that anybody waits for.
+fn age_of(milliseconds: &str) -> Option<Duration> {
+    const DAY_MS: f64 = 86_400_000.0;
+    decimal(milliseconds).filter(|age| *age <= DAY_MS).map(|age| Duration::from_secs_f64(age / 1000.0))
 }
 
 /// Digits, or digits with one point between them.
@@ -172,14 +260,22 @@ mod tests {
     /// Name, milliseconds and weight of each timing, with the counts.
     fn parsed(datagram: &str, truncated: bool) -> (Vec<(String, f64, f64)>, DatagramCounts) {
         let mut timings = Vec::new();
-        let counts = parse_datagram(datagram.as_bytes(), truncated, |timing| {
-            timings.push((timing.name.to_owned(), timing.duration_us / 1000.0, timing.weight));
+        let counts = parse_datagram(datagram.as_bytes(), truncated, |word| {
+            if let Word::Finished(timing) = word {
+                timings.push((timing.name.to_owned(), timing.duration_us / 1000.0, timing.weight));
+            }
         });
         (timings, counts)
     }
 
     fn timings(datagram: &str) -> Vec<(String, f64, f64)> {
         parsed(datagram, false).0
+    }
+
+    fn words(datagram: &str) -> Vec<Word<'_>> {
+        let mut words = Vec::new();
+        parse_datagram(datagram.as_bytes(), false, |word| words.push(word));
+        words
     }
 
     fn reject(line: &str) -> RejectReason {
@@ -219,7 +315,7 @@ mod tests {
         for cut in ["save_note:15", "save_note:1500|m", "save_note:1500|ms|@0.", "save_note:1500|ms"] {
             let (timings, counts) = parsed(&format!("open_db:7|ms\n{cut}"), true);
             assert_eq!(timings, [("open_db".into(), 7.0, 1.0)], "{cut}");
-            assert_eq!((counts.truncated, counts.rejected), (true, [0; 5]), "{cut}");
+            assert_eq!((counts.truncated, counts.rejected), (true, [0; 6]), "{cut}");
         }
         assert_eq!(parsed("save_note:15", true).0, []);
         assert_eq!(parsed("a:1|ms\nb:2|ms\n", true).0.len(), 2);
@@ -270,17 +366,51 @@ mod tests {
     }
 
     #[test]
-    fn tags_are_ignored() {
+    fn case_065_a_failed_call_is_told_by_its_outcome_and_has_no_duration() {
+        let failed = |weight| Word::Failed { name: "q", weight };
+        assert_eq!(words("q:1|ms|#outcome:failed"), [failed(1.0)]);
+        assert_eq!(words("q:0|ms|@0.5|#env:a,outcome:failed,v:1"), [failed(2.0)]);
+        assert_eq!(timings("q:5|ms|#outcome:ok"), [("q".into(), 5.0, 1.0)]);
+        for tags in ["outcome:perhaps", "outcome:", "oldest_ms:-1"] {
+            assert_eq!(reject(&format!("q:5|ms|#{tags}")), RejectReason::Tag, "{tags}");
+        }
+        assert_eq!(reject("q:nan|ms|#outcome:failed"), RejectReason::Value);
+    }
+
+    #[test]
+    fn a_gauge_of_calls_in_flight_names_its_operation() {
+        let told = |count, oldest| Word::InFlight { name: "open_db", count, oldest };
+        assert_eq!(words("open_db.in_flight:3|g"), [told(3, None)]);
+        let oldest = Some(Duration::from_millis(1500));
+        assert_eq!(words("open_db.in_flight:1|g|#oldest_ms:1500,a:b"), [told(1, oldest)]);
+        for value in ["+1", "-1", "1.5", "", "4294967296", "x"] {
+            assert_eq!(reject(&format!("open_db.in_flight:{value}|g")), RejectReason::Value, "{value:?}");
+        }
+        assert_eq!(reject("open_db.in_flight:1|g|@0.5"), RejectReason::Rate);
+        for line in [".in_flight:1|g", "in_flight:1|g", "open_db:1|g"] {
+            assert_eq!(reject(line), RejectReason::Type, "{line}");
+        }
+        assert_eq!(reject("q.in_flight:1|g|#oldest_ms:86400001"), RejectReason::Tag);
+    }
+
+    #[test]
+    fn other_tags_are_ignored() {
         assert_eq!(timings("q:5|ms|#env:prod,v:1|@0.5"), [("q".into(), 5.0, 2.0)]);
     }
 
     proptest! {
         #[test]
         fn any_bytes_give_only_sound_timings(bytes in proptest::collection::vec(any::<u8>(), 0..400), cut: bool) {
-            let counts = parse_datagram(&bytes, cut, |timing| {
-                assert!(is_name(timing.name));
-                assert!(timing.duration_us > 0.0 && timing.duration_us.is_finite());
-                assert!((1.0..=1e6).contains(&timing.weight));
+            let counts = parse_datagram(&bytes, cut, |word| {
+                let (name, weight) = match word {
+                    Word::Finished(Timing { name, duration_us, weight }) => {
+                        assert!(duration_us > 0.0 && duration_us.is_finite());
+                        (name, weight)
+                    }
+                    Word::Failed { name, weight } => (name, weight),
+                    Word::InFlight { name, .. } => (name, 1.0),
+                };
+                assert!(is_name(name) && (1.0..=1e6).contains(&weight));
             });
             let lines = counts.accepted + counts.below_resolution + counts.rejected.iter().sum::<u64>();
             prop_assert!(lines <= bytes.len() as u64);

@@ -10,24 +10,31 @@ use usher_types::{BootId, Endpoint, Hello, HostId, HostName, PoolName, Zone};
 
 use super::{AgentError, Tasks};
 use crate::config::AgentConfig;
+use crate::drain::DrainFile;
+use crate::hooks::run_hooks;
 use crate::host::machine::{InventoryLooks, Measuring, OtherCollectors, run_periods};
-use crate::host::{BaselineSource, HostHandle, HostSetup, OpenHost, open};
+use crate::host::{BaselineSource, HostHandle, HostSetup, OpenHost, SourceEvent, open};
 use crate::latency::counters::IngestCounters;
 use crate::latency::listener::{LatencyListener, ListenAddresses, TimingBatch};
+use crate::local::{LocalServer, StatusSource, Subject};
+use crate::probe::{DoorWatch, run_probes};
 use crate::sample::sessions::SessionReader;
 use crate::sample::{BusAddress, HostFacts, Sampler, describe};
+use crate::standing::StandingBoard;
 
 /// Datagrams of timings that wait: about a second of what one listener can read.
 const TIMINGS: usize = 1024;
 
 /// Starts everything of this machine's host but its streams.
 pub(super) async fn start(
-    config: &AgentConfig,
+    settings: &watch::Receiver<Arc<AgentConfig>>,
     boot: &BootId,
     clock: &Arc<dyn Clock>,
     names: NameSettings,
     tasks: &mut Tasks,
 ) -> Result<HostHandle, AgentError> {
+    let config = settings.borrow().clone();
+    let config = &*config;
     let facts = HostFacts::read();
     let name = host_name(config, &facts)?;
     let pool = PoolName::new(&config.pool)?;
@@ -41,7 +48,12 @@ pub(super) async fn start(
         periods: config.latency.periods,
         max_names: config.latency.max_names,
         names,
+        coordinators: config.coordinators.clone(),
+        report_interval: config.report_interval.get(),
     };
+    let drain = DrainFile::new(&config.state_dir, boot.clone());
+    let board = StandingBoard::default();
+    board.change(|parts| parts.drain = drain.load());
     let setup = HostSetup {
         state_folder: config.state_dir.clone(),
         runtime_folder: config.runtime_dir.clone(),
@@ -49,6 +61,7 @@ pub(super) async fn start(
         baselines: BaselineSource::Kept,
         placed: None,
         refreshable: true,
+        standing: board.whole(),
     };
     let hello = |host_id: HostId| Hello {
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -71,18 +84,39 @@ pub(super) async fn start(
     };
     let opened = open(setup, core, clock.clone(), hello)
         .map_err(|source| AgentError::Open { name: name.to_string(), source })?;
-    Ok(start_tasks(config, clock, opened, tasks).await)
+    Ok(start_tasks(settings, clock, opened, (drain, board), tasks).await)
 }
 
 async fn start_tasks(
-    config: &AgentConfig,
+    settings: &watch::Receiver<Arc<AgentConfig>>,
     clock: &Arc<dyn Clock>,
     opened: OpenHost,
+    (drain, board): (DrainFile, StandingBoard),
     tasks: &mut Tasks,
 ) -> HostHandle {
+    let config = settings.borrow().clone();
+    let config = &*config;
     let OpenHost { task, handle, events, refresh, inventory } = opened;
     let (timings_in, timings) = mpsc::channel(TIMINGS);
+    let timings_queue = timings_in.downgrade();
     let latency = listen(config, timings_in, tasks).await;
+    let status = StatusSource {
+        host: handle.clone(),
+        settings: settings.clone(),
+        timings: latency.clone(),
+        timings_queue,
+        clock: clock.clone(),
+        started: clock.now(),
+    };
+    let subject = Subject {
+        status,
+        drain,
+        board: board.clone(),
+        passwd: config.root.join("etc/passwd"),
+        changing: tokio::sync::Mutex::default(),
+    };
+    serve_commands(config, subject, tasks);
+    start_tries(settings, &handle, board, &events, tasks);
     let (inventory_state, inventory_fares) = watch::channel(None);
     let looks = InventoryLooks {
         config: config.inventory.clone(),
@@ -92,9 +126,10 @@ async fn start_tasks(
         clock: clock.clone(),
     };
     let measuring = Measuring {
-        sampler: Sampler::new(&config.root, config.sessions.clone(), BusAddress::System)
+        sampler: Sampler::new(&config.root, config.sessions.clone(), BusAddress::below(&config.root))
             .with_mounts(&config.mounts),
-        sessions: SessionReader::new(config.sessions.clone(), &config.root, BusAddress::System),
+        sessions: SessionReader::new(config.sessions.clone(), &config.root, BusAddress::below(&config.root)),
+        settings: settings.clone(),
         report_interval: config.report_interval.get(),
         refresh,
         others: OtherCollectors { latency, inventory: inventory_fares },
@@ -107,6 +142,39 @@ async fn start_tasks(
     tasks.spawn("the task of periods", periods);
     tasks.spawn("the look for resources", looks.run(stop));
     handle
+}
+
+/// Starts the try of the door, the probes and the hooks.
+fn start_tries(
+    settings: &watch::Receiver<Arc<AgentConfig>>,
+    host: &HostHandle,
+    board: StandingBoard,
+    events: &mpsc::Sender<SourceEvent>,
+    tasks: &mut Tasks,
+) {
+    let door = DoorWatch {
+        endpoints: host.hello.endpoints.clone(),
+        settings: settings.clone(),
+        pool_kind: host.door.clone(),
+        board: board.clone(),
+        events: events.clone(),
+    };
+    let probes = run_probes(settings.clone(), board.clone(), events.clone(), tasks.stop.clone());
+    tasks.spawn("the try of the door", door.run(tasks.stop.clone()));
+    tasks.spawn("the probes", probes);
+    tasks.spawn("the hooks", run_hooks(settings.clone(), board, tasks.stop.clone()));
+}
+
+/// A socket that cannot be opened is no reason to leave the farm: the host then cannot be drained on itself.
+fn serve_commands(config: &AgentConfig, subject: Subject, tasks: &mut Tasks) {
+    match LocalServer::bind(&config.local_socket()) {
+        Ok(server) => tasks.spawn("the local commands", server.run(subject, tasks.stop.clone())),
+        Err(error) => {
+            let error = describe(&error);
+            tracing::warn!(error, "no commands are heard on this machine");
+            subject.board.fares("commands", "socket", Some(error), None);
+        }
+    }
 }
 
 /// Opens the sockets for timings, each for itself: one that cannot be opened is told in every report, and no reason to

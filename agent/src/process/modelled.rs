@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use usher_placement::host::{CoreSettings, NameSettings};
+use tokio::sync::watch;
+use usher_placement::host::{CoreSettings, NameSettings, Standing};
 use usher_runtime::clock::Clock;
 use usher_types::{
     BootId, Endpoint, Hello, HostId, HostName, IdError, OperationName, PoolName, Replica, ResourceId, Zone,
@@ -40,6 +41,8 @@ pub(super) fn start(
             baselines: baselines(options, index)?,
             placed: (options.kind == ModelKind::Model).then(|| (index, places_in.clone())),
             refreshable: false,
+            // A model says nothing of itself beside its values.
+            standing: watch::channel(Standing::default()).1,
         };
         let core = core_settings(config, &**clock, names)?;
         let hello = hello(config, options, index, boot, &core, &name)?;
@@ -86,6 +89,8 @@ fn core_settings(
         periods: config.latency.periods,
         max_names: config.latency.max_names,
         names: names.clone(),
+        coordinators: config.coordinators.clone(),
+        report_interval: config.report_interval.get(),
     })
 }
 

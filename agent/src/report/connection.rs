@@ -119,6 +119,8 @@ impl Reporter {
                 () = tokio::time::sleep(wait) => {}
             }
             let end = self.attach(&mut reconnect, &mut last_failure).await;
+            // The host may be gone, and then it counts on nobody.
+            let _ = self.host.commands.send(HostCommand::Detached { from: self.number }).await;
             if matches!(end, StreamEnd::Goodbye | StreamEnd::HostGone) {
                 tracing::info!(host = %self.host.hello.host_name, coordinator = self.target, "detached: {end}");
                 return;
@@ -165,10 +167,11 @@ impl Reporter {
         let attached = attached.map_err(|_| StreamEnd::NoAnswer)?;
         let messages = attached.map_err(|status| self.not_attached(status))?.into_inner();
 
-        let _held = self.host.streams_held.hold();
+        let _held = self.host.streams_held.hold(self.number);
         let (reply, answers) = mpsc::channel(ANSWERS);
         let tick = Arc::new(NewestTick::default());
         let outbound = Outbound {
+            number: self.number,
             host: self.host.clone(),
             clock: self.clock.clone(),
             tick: tick.clone(),
@@ -176,7 +179,11 @@ impl Reporter {
             leaving: self.leaving.clone(),
             out,
         };
-        self.host.commands.send(HostCommand::Attached).await.map_err(|_| StreamEnd::HostGone)?;
+        self.host
+            .commands
+            .send(HostCommand::Attached { from: self.number })
+            .await
+            .map_err(|_| StreamEnd::HostGone)?;
         let inbound = self.listen(messages, reply, &tick, reconnect, last_failure);
         tokio::pin!(inbound);
         let out_end = tokio::select! {
@@ -225,6 +232,8 @@ impl Reporter {
                 }
                 Ok(Wanted::Tick { tick: newest, spread, confirmed_elsewhere }) => {
                     tick.set(newest);
+                    let ticked = HostCommand::Ticked { from: self.number };
+                    self.host.commands.send(ticked).await.map_err(|_| StreamEnd::HostGone)?;
                     spread.into_iter().for_each(|spread| reconnect.told(spread));
                     if let Some(age) = confirmed_elsewhere {
                         let command = HostCommand::ConfirmedElsewhere { age };

@@ -94,7 +94,7 @@ pub(super) fn wanted(
             let told = read::expect_session(expect).map_err(Misread::one("a place"))?;
             let ExpectSession { place, ask, max_users, max_pending } = told;
             let limits = Limits { max_users: max_users.finite(), max_pending: max_pending.finite() };
-            Wanted::Host(HostCommand::Expect { place, ask, limits, reply: reply.clone() })
+            Wanted::Host(HostCommand::Expect { from, place, ask, limits, reply: reply.clone() })
         }
         Message::EndPlace(end) => {
             let end = read::end_place(end).map_err(Misread::one("the end of a place"))?;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::{mpsc, watch};
+use usher_placement::host::{HeldBack, Report};
 use usher_proto::v1::attach_request::Message;
 use usher_proto::{PlaceAnswer, v1, write};
 use usher_runtime::clock::Clock;
@@ -37,6 +38,8 @@ impl NewestTick {
 
 /// The way out of one stream.
 pub(super) struct Outbound {
+    /// The number of the coordinator.
+    pub(super) number: usize,
     pub(super) host: HostHandle,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) tick: Arc<NewestTick>,
@@ -98,7 +101,7 @@ impl Outbound {
                     Ok(load) => {
                         sequence += 1;
                         sessions_first = true;
-                        Some(load_message(&load, sequence, self.tick.get(), self.host.streams_held.count()))
+                        Some(self.load_message(&load, sequence))
                     }
                     Err(_) => return OutEnd::Closed,
                 },
@@ -125,6 +128,16 @@ impl Outbound {
                 permit.send(wrap(message));
             }
         }
+    }
+}
+
+impl Outbound {
+    fn load_message(&self, report: &Report, sequence: u64) -> Message {
+        let mut message = load_message(report.load(), sequence, self.tick.get());
+        message.streams_held = self.host.streams_held.count();
+        let HeldBack { users, places } = report.held_back_from(self.number);
+        (message.held_back_users, message.held_back_places) = (users, places);
+        Message::Load(message)
     }
 }
 
@@ -179,16 +192,15 @@ fn wrap(message: Message) -> v1::AttachRequest {
     v1::AttachRequest { message: Some(message) }
 }
 
-fn load_message(load: &Load, sequence: u64, tick_echo: Option<u64>, streams_held: u32) -> Message {
+fn load_message(load: &Load, sequence: u64, tick_echo: Option<u64>) -> v1::Load {
     let mut message = write::load(load);
     message.sequence = sequence;
     message.tick_echo = tick_echo;
-    message.streams_held = streams_held;
     let pending: usize = load.pending.iter().map(Entry::wire_bytes).sum();
     let mut room = LISTS_BYTES.saturating_sub(pending);
     message.outcomes.drain(..without_room(&load.outcomes, &mut room));
     message.ended.drain(..without_room(&load.ended, &mut room));
-    Message::Load(message)
+    message
 }
 
 /// How many entries, the oldest first, must stay out of the Load; the others use up `room`. Whoever misses an end counts
@@ -280,9 +292,14 @@ mod tests {
     }
 
     fn sent(load: &Load) -> v1::Load {
-        match load_message(load, u64::MAX, Some(u64::MAX), u32::MAX) {
-            Message::Load(load) => load,
-            other => panic!("{other:?}"),
+        let message = load_message(load, u64::MAX, Some(u64::MAX));
+        let most = Some(u32::MAX);
+        v1::Load {
+            streams_held: u32::MAX,
+            coordinators: most,
+            held_back_users: u32::MAX,
+            held_back_places: u32::MAX,
+            ..message
         }
     }
 

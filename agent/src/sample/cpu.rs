@@ -9,10 +9,13 @@
 //! readings are not of one history (live migration, resume): there is no value for this interval, and the new reading
 //! is the base of the next. More ticks than the CPUs can have made in the time (a CPU left or came) drop the interval
 //! too. There is never a guess: no value is `None`.
+//!
+//! In a container that may use less than the machine, the share is that of what it may use, by its control group.
 
 use std::path::Path;
 use std::time::Duration;
 
+use super::cgroup::{self, CpuShare};
 use super::error::SampleError;
 use super::source::read_text;
 
@@ -27,6 +30,9 @@ const IDLE_CORRECTION_TICKS: u64 = 300;
 /// are not taken at one instant, so exactly 1 would drop good intervals on a loaded host; the jumps to be caught are
 /// of hundreds.
 const PLAUSIBLE_EXCESS: f64 = 2.0;
+
+/// What stands for the number of CPUs where the text does not tell it: as many as Linux can have.
+const MOST_CPUS: u64 = 8192;
 
 const STAT: &str = "/proc/stat";
 
@@ -52,12 +58,16 @@ pub struct CpuReading {
     pub percent: Option<f64>,
     /// Something odd about the counters that an operator should know.
     pub warning: Option<String>,
+    /// CPUs that the container may use. Absent: those of the machine, as in `/proc/stat`.
+    pub limit_cpus: Option<f64>,
 }
 
 /// Remembers the last look.
 #[derive(Debug, Default)]
 pub struct CpuSampler {
     previous: Option<CpuTimes>,
+    /// What a container had used, and may use.
+    share: Option<CpuShare>,
 }
 
 impl CpuSampler {
@@ -73,12 +83,19 @@ impl CpuSampler {
         })
     }
 
-    /// [`CpuSampler::update`] from the file below `root`.
+    /// [`CpuSampler::update`] from the file below `root`, or a container's share by its control group.
     ///
     /// # Errors
-    /// As there, and when the file cannot be read.
+    /// As there, and when the file, or the use of a limit, cannot be read.
     pub fn read(&mut self, root: &Path, elapsed: Duration) -> Result<CpuReading, SampleError> {
-        self.update(&read_text(root, "proc/stat")?, elapsed)
+        let machine = self.update(&read_text(root, "proc/stat")?, elapsed)?;
+        let machine_cpus = self.previous.map_or(0, |times| times.cpus);
+        let share = cgroup::cpu_share(root, machine_cpus)?;
+        let before = std::mem::replace(&mut self.share, share);
+        Ok(match share {
+            Some(share) => share_reading(before.as_ref(), &share, elapsed),
+            None => machine,
+        })
     }
 }
 
@@ -108,10 +125,25 @@ pub fn parse(text: &str) -> Result<CpuTimes, SampleError> {
     Ok(CpuTimes { user, nice, system, idle, iowait, irq, softirq, steal, cpus })
 }
 
+/// A container's use between two looks, of what it may use now.
+fn share_reading(before: Option<&CpuShare>, now: &CpuShare, elapsed: Duration) -> CpuReading {
+    let possible = elapsed.as_secs_f64() * now.cpus;
+    let used = before.and_then(|before| now.used.checked_sub(before.used)).map(|used| used.as_secs_f64());
+    // A quota is kept on average, so a short interval may pass it; the machine's CPUs bound it in truth.
+    let percent = used
+        .filter(|&used| possible > 0.0 && used <= possible * PLAUSIBLE_EXCESS)
+        .map(|used| (100.0 * used / possible).clamp(0.0, 100.0));
+    let is_odd = before.is_some() && percent.is_none() && possible > 0.0;
+    let warning =
+        is_odd.then(|| "CPU counters of the container jumped: no value for this interval".to_owned());
+    CpuReading { percent, warning, limit_cpus: Some(now.cpus) }
+}
+
 fn compare(before: &CpuTimes, now: &CpuTimes, elapsed: Duration) -> CpuReading {
     let dropped = |why: &str| CpuReading {
         percent: None,
         warning: Some(format!("CPU counters {why}: no value for this interval")),
+        limit_cpus: None,
     };
     let cpus = before.cpus.max(now.cpus);
     if before.idle.saturating_sub(now.idle) > IDLE_CORRECTION_TICKS.saturating_mul(cpus.max(1)) {
@@ -129,17 +161,18 @@ fn compare(before: &CpuTimes, now: &CpuTimes, elapsed: Duration) -> CpuReading {
         // Two looks within one tick are no fault, so they get no warning.
         return if before == now { CpuReading::default() } else { dropped("fell") };
     }
-    let possible = elapsed.as_secs_f64() * cpus as f64 * TICKS_PER_SECOND * PLAUSIBLE_EXCESS + cpus as f64;
-    if cpus > 0 && total > possible {
+    let most_cpus = if cpus > 0 { cpus } else { MOST_CPUS } as f64;
+    if total > elapsed.as_secs_f64() * most_cpus * TICKS_PER_SECOND * PLAUSIBLE_EXCESS + most_cpus {
         return dropped("jumped");
     }
     let warning = (now.steal < before.steal).then(|| "steal counter unreliable: it fell".to_owned());
-    CpuReading { percent: Some((100.0 * busy / total).clamp(0.0, 100.0)), warning }
+    CpuReading { percent: Some((100.0 * busy / total).clamp(0.0, 100.0)), warning, limit_cpus: None }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample::test_tree::tree;
     use proptest::prelude::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -200,6 +233,45 @@ mod tests {
     }
 
     #[test]
+    fn an_idle_counter_of_two_to_the_64_costs_two_intervals_only() {
+        let looks = readings(&[
+            "cpu 100 0 0 100 0 0 0 0",
+            "cpu 110 0 0 18446744073709551615 0 0 0 0",
+            "cpu 120 0 0 180 0 0 0 0",
+            "cpu 130 0 0 270 0 0 0 0",
+        ]);
+        let percents: Vec<_> = looks.iter().map(|reading| reading.percent).collect();
+        assert_eq!(percents, [None, None, None, Some(10.0)]);
+        assert!(CpuSampler::default().update("cpu 1 0 0 18446744073709551616 0 0 0 0", SECOND).is_err());
+    }
+
+    #[test]
+    fn case_018_a_container_is_measured_by_what_it_may_use() {
+        let stat = |ticks: u64| {
+            let cpus: String = (0..32).map(|cpu| format!("cpu{cpu} 1 0 0 1 0 0 0 0\n")).collect();
+            format!("cpu {} 0 0 {} 0 0 0 0\n{cpus}", ticks * 640, ticks * 2560)
+        };
+        let mut sampler = CpuSampler::default();
+        let mut look = |seconds: u64, used_us: u64| {
+            let (stat, usage) = (stat(seconds), format!("usage_usec {used_us}\n"));
+            let root = tree(&[
+                ("proc/stat", stat.as_str()),
+                ("sys/fs/cgroup/cpu.max", "500000 100000\n"),
+                ("sys/fs/cgroup/cpu.stat", usage.as_str()),
+            ]);
+            sampler.read(root.path(), SECOND).unwrap()
+        };
+        let first = look(1, 1_000_000);
+        assert_eq!((first.percent, first.limit_cpus), (None, Some(5.0)));
+        assert_eq!(look(2, 6_000_000).percent, Some(100.0));
+        assert_eq!(look(3, 7_000_000).percent, Some(20.0));
+        let reset = look(4, 5);
+        assert_eq!(reset.percent, None);
+        assert!(reset.warning.is_some());
+        assert_eq!(look(5, 2_500_005).percent, Some(50.0));
+    }
+
+    #[test]
     fn case_009_counters_of_another_history_cost_one_interval_only() {
         let looks = readings(&[
             "cpu 8000 0 900 320000 3000 0 60 190 0 0",
@@ -239,6 +311,11 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "(cpu[0-9]{0,3}|[ \\-]|[0-9]{1,21}|\n|x){0,40}") {
+            let _ = parse(&text);
+        }
+
         #[test]
         fn any_two_looks_give_a_percentage_or_nothing(
             first in proptest::array::uniform8(any::<u64>()),

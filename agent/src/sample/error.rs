@@ -56,12 +56,10 @@ pub enum SampleError {
         subject: &'static str,
     },
     /// No source of sessions gave an answer.
-    #[error("no source of sessions: {}; {}", describe(logind), describe(utmp))]
+    #[error("no source of sessions: {}", tried.iter().map(|error| describe(error)).collect::<Vec<_>>().join("; "))]
     NoSessions {
-        /// Why not logind.
-        logind: Box<SampleError>,
-        /// Why not utmp.
-        utmp: Box<SampleError>,
+        /// Why each of them did not.
+        tried: Vec<SampleError>,
     },
     /// The operator switched the source off.
     #[error("{subject}: switched off by configuration")]

@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn the_facts_of_this_machine_agree_with_proc() {
         let facts = HostFacts::read();
-        let ours = memory::read(Path::new("/")).expect("readable").total_bytes as f64;
+        let ours = memory::read(Path::new("/")).expect("readable").memory.total_bytes as f64;
         let theirs = facts.memory_bytes.expect("told") as f64;
         assert!((theirs / ours - 1.0).abs() < 0.01, "{theirs} {ours}");
         assert!(facts.host_name.is_some());

@@ -1,55 +1,38 @@
 //! Who is logged in, as systemd-logind tells it?
 //!
 //! logind lists more than logins. Each user gets a session of class `manager` beside the real one, display managers
-//! have `greeter` sessions, timers `background` ones, and a session that the user has left stays in the state
-//! `closing` for as long as any of its processes lives, which can be for ever. Only the classes of people count
-//! (`user`, `user-early`, `user-light`), and only while `active` or `online`.
+//! have `greeter` sessions, screen lockers and timers theirs, and a session that the user has left stays in the state
+//! `closing` for as long as logind sees any of its processes, which can be for ever. Only the classes of people count
+//! (`user`, `user-early`, `user-light`, unless the operator says otherwise), and only while `active` or `online`.
+//!
+//! A closing session of which processes do live on uses memory like any other, so it is told as `lingering`; its user
+//! is not there and does not count. One that is `opening` is a logon in progress.
 //!
 //! Some remote access programs set no terminal, so logind files their people as `background`. They do not count by
 //! themselves (a cron job looks the same), but they are warned about, and the operator can name their services.
 //!
-//! Deciding is apart from asking: [`decide`] is pure, [`LogindClient`] only fetches rows. Asking makes no session: it
-//! opens no PAM stack.
+//! Deciding is apart from asking: [`decide`] is pure; rows come from the bus, or from logind's files.
 
-use std::collections::HashMap;
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 
-use futures::stream::{self, StreamExt, TryStreamExt};
-use zbus::fdo::{self, PropertiesProxy};
-use zbus::names::InterfaceName;
-use zbus::proxy::CacheProperties;
-use zbus::{Connection, OwnedObjectPath, OwnedVariant};
-use zbus_systemd::login1::ManagerProxy;
-
-use super::error::SampleError;
-use super::sessions::{SessionConfig, SessionSeen, SessionState};
-
-const SUBJECT: &str = "logind";
-const SERVICE: &str = "org.freedesktop.login1";
-const SESSION_INTERFACE: InterfaceName<'static> =
-    InterfaceName::from_static_str_unchecked("org.freedesktop.login1.Session");
+use super::session_config::SessionConfig;
+use super::sessions::{SessionSeen, SessionState};
+use super::source::read_optional_text;
 
 /// Classes of sessions that people sit in.
-const USER_CLASSES: [&str; 3] = ["user", "user-early", "user-light"];
-
-/// Questions in flight at once. The system bus allows 128 unanswered ones per connection.
-const QUESTIONS_IN_FLIGHT: usize = 32;
-
-/// Where logind is asked.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum BusAddress {
-    /// The system bus of this host.
-    #[default]
-    System,
-    /// A D-Bus address, such as `unix:path=/run/dbus/system_bus_socket`.
-    At(String),
-}
+pub const USER_CLASSES: [&str; 3] = ["user", "user-early", "user-light"];
+/// Classes of jobs, and of people whose program set no terminal.
+const BACKGROUND_CLASSES: [&str; 2] = ["background", "background-light"];
 
 /// One session as logind describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LogindRow {
     /// logind's name of the session.
     pub id: String,
+    /// The account's number. Absent: not told.
+    pub uid: Option<u32>,
     /// Login name.
     pub user: String,
     /// `user`, `manager`, `background`, `greeter` and so on.
@@ -58,6 +41,8 @@ pub struct LogindRow {
     pub state: String,
     /// The PAM service that made it.
     pub service: String,
+    /// The unit that holds its processes, such as `session-16.scope`. Empty: none.
+    pub scope: String,
     /// Came over the network.
     pub remote: bool,
     /// When it began, on the monotonic clock. Absent if logind does not say.
@@ -69,30 +54,43 @@ pub struct LogindRow {
 pub struct LogindDecision {
     /// Those that count, in logind's order.
     pub sessions: Vec<SessionSeen>,
+    /// Sessions that are being set up.
+    pub logging_in: u32,
     /// What an operator should look at.
     pub warning: Option<String>,
 }
 
-/// Picks the rows that count as sessions; `now_monotonic` is the monotonic clock at the reading.
+/// Whether sessions of this class can count at all, whatever the operator says.
 #[must_use]
-pub fn decide(rows: &[LogindRow], config: &SessionConfig, now_monotonic: Duration) -> LogindDecision {
+pub fn can_count(class: &str) -> bool {
+    USER_CLASSES.contains(&class) || BACKGROUND_CLASSES.contains(&class)
+}
+
+/// Picks the rows that count as sessions; `now_monotonic` is the monotonic clock at the reading, `living` the ids of
+/// closing sessions of which processes live on.
+#[must_use]
+pub fn decide(
+    rows: &[LogindRow],
+    config: &SessionConfig,
+    now_monotonic: Option<Duration>,
+    living: &BTreeSet<String>,
+) -> LogindDecision {
     let mut decision = LogindDecision::default();
     let mut background = 0_usize;
-    for row in rows {
-        if !matches!(row.state.as_str(), "active" | "online") || config.ignores(&row.user) {
-            continue;
-        }
-        let named = config.session_services_extra.contains(&row.service);
-        let of_background = matches!(row.class.as_str(), "background" | "background-light");
-        if USER_CLASSES.contains(&row.class.as_str()) || (of_background && named) {
-            decision.sessions.push(SessionSeen {
-                id: row.id.clone(),
-                user: row.user.clone(),
-                state: SessionState::Active,
-                age: row.since_monotonic.and_then(|since| now_monotonic.checked_sub(since)),
-            });
-        } else if of_background && row.remote {
-            background += 1;
+    for row in rows.iter().filter(|row| !config.ignores(&row.user, row.uid)) {
+        let state = match row.state.as_str() {
+            "active" | "online" => Some(SessionState::Active),
+            "closing" if living.contains(&row.id) => Some(SessionState::Lingering),
+            _ => None,
+        };
+        if !counts(row, config) {
+            let is_warned_about = BACKGROUND_CLASSES.contains(&row.class.as_str()) && row.remote;
+            background += usize::from(is_warned_about && state == Some(SessionState::Active));
+        } else if let Some(state) = state {
+            let age = row.since_monotonic.zip(now_monotonic).and_then(|(since, now)| now.checked_sub(since));
+            decision.sessions.push(SessionSeen { id: row.id.clone(), user: row.user.clone(), state, age });
+        } else if row.state == "opening" {
+            decision.logging_in = decision.logging_in.saturating_add(1);
         }
     }
     if background > 0 {
@@ -101,115 +99,35 @@ pub fn decide(rows: &[LogindRow], config: &SessionConfig, now_monotonic: Duratio
     decision
 }
 
-/// Asks logind. Keeps its connection between questions and makes a new one after any failure.
-#[derive(Debug, Default)]
-pub struct LogindClient {
-    address: BusAddress,
-    connection: Option<Connection>,
+fn counts(row: &LogindRow, config: &SessionConfig) -> bool {
+    let (class, service) = (row.class.as_str(), &row.service);
+    config.counts_class(class)
+        || (BACKGROUND_CLASSES.contains(&class) && config.session_services_extra.contains(service))
 }
 
-impl LogindClient {
-    /// A client of the bus at `address`; connects with the first question.
-    #[must_use]
-    pub fn new(address: BusAddress) -> Self {
-        Self { address, connection: None }
-    }
-
-    #[cfg(test)]
-    fn over(connection: Connection) -> Self {
-        Self { address: BusAddress::System, connection: Some(connection) }
-    }
-
-    /// All sessions that logind knows, people or not.
-    ///
-    /// # Errors
-    /// At once when there is no bus or no logind on it; after `deadline` when it does not answer.
-    pub async fn rows(&mut self, deadline: Duration) -> Result<Vec<LogindRow>, SampleError> {
-        // Taken out, so that a failure or a cancelled question leaves no half-used connection behind.
-        let kept = self.connection.take();
-        let ask = async {
-            let connection = match kept {
-                Some(connection) => connection,
-                None => connect(&self.address).await.map_err(bus("connect"))?,
-            };
-            let rows = list(&connection).await?;
-            Ok((connection, rows))
-        };
-        let (connection, rows) = tokio::time::timeout(deadline, ask)
-            .await
-            .map_err(|_| SampleError::TimedOut { subject: SUBJECT, limit_ms: deadline.as_millis() })??;
-        self.connection = Some(connection);
-        Ok(rows)
-    }
+/// The ids of closing sessions of which processes live on, as the control groups below `root` tell. Blocks.
+#[must_use]
+pub fn living(root: &Path, rows: &[LogindRow], config: &SessionConfig) -> BTreeSet<String> {
+    let closing = rows.iter().filter(|row| row.state == "closing" && counts(row, config));
+    closing.filter(|row| has_processes(root, row)).map(|row| row.id.clone()).collect()
 }
 
-fn bus(operation: &'static str) -> impl Fn(zbus::Error) -> SampleError {
-    move |source| SampleError::Bus { operation, source: Box::new(source) }
-}
-
-async fn connect(address: &BusAddress) -> zbus::Result<Connection> {
-    match address {
-        BusAddress::System => Connection::system().await,
-        BusAddress::At(address) => zbus::connection::Builder::address(address.as_str()).build().await,
-    }
-}
-
-async fn list(connection: &Connection) -> Result<Vec<LogindRow>, SampleError> {
-    let manager = ManagerProxy::builder(connection)
-        .cache_properties(CacheProperties::No)
-        .build()
-        .await
-        .map_err(bus("list its sessions"))?;
-    let listed = manager.list_sessions().await.map_err(bus("list its sessions"))?;
-    let rows: Vec<Option<LogindRow>> =
-        stream::iter(listed.into_iter().map(|(id, _, user, _, path)| row(connection, id, user, path)))
-            .buffered(QUESTIONS_IN_FLIGHT)
-            .try_collect()
-            .await?;
-    Ok(rows.into_iter().flatten().collect())
-}
-
-/// One session's properties; `None` when it ended since it was listed.
-async fn row(
-    connection: &Connection,
-    id: String,
-    user: String,
-    path: OwnedObjectPath,
-) -> Result<Option<LogindRow>, SampleError> {
-    let describe = bus("describe a session");
-    let properties = PropertiesProxy::builder(connection)
-        .destination(SERVICE)
-        .path(path)
-        .cache_properties(CacheProperties::No)
-        .build()
-        .await
-        .map_err(&describe)?;
-    match properties.get_all(SESSION_INTERFACE).await {
-        Ok(values) => row_of(id, user, values).map(Some),
-        Err(fdo::Error::UnknownObject(_)) => Ok(None),
-        Err(error) => Err(describe(error.into())),
-    }
-}
-
-fn row_of(
-    id: String,
-    user: String,
-    mut values: HashMap<String, OwnedVariant>,
-) -> Result<LogindRow, SampleError> {
-    let mut text = |name: &str| values.remove(name).and_then(|value| String::try_from(value).ok());
-    let (class, state, service) = (text("Class"), text("State"), text("Service"));
-    let missing = |name| SampleError::malformed(SUBJECT, format!("session `{id}` has no {name}"));
-    let since_us = values.remove("TimestampMonotonic").and_then(|value| u64::try_from(value).ok());
-    Ok(LogindRow {
-        class: class.ok_or_else(|| missing("Class"))?,
-        state: state.ok_or_else(|| missing("State"))?,
-        service: service.unwrap_or_default(),
-        remote: values.remove("Remote").is_some_and(|value| bool::try_from(value).unwrap_or(false)),
-        // logind says 0 for "not known".
-        since_monotonic: since_us.filter(|&since_us| since_us > 0).map(Duration::from_micros),
-        id,
-        user,
-    })
+fn has_processes(root: &Path, row: &LogindRow) -> bool {
+    let Some(uid) = row.uid else { return false };
+    let is_name = row.scope.ends_with(".scope") && !row.scope.contains('/');
+    // Version 2, the part of it beside version 1, version 1.
+    let mounts = ["sys/fs/cgroup", "sys/fs/cgroup/unified", "sys/fs/cgroup/systemd"];
+    let text = |mount: &str, file: &str| {
+        let scope = &row.scope;
+        let file = format!("{mount}/user.slice/user-{uid}.slice/{scope}/{file}");
+        // A group that has gone while it is looked at has no processes.
+        read_optional_text(root, &file).ok().flatten()
+    };
+    is_name
+        && mounts.iter().any(|mount| match text(mount, "cgroup.events") {
+            Some(events) => events.lines().any(|line| line == "populated 1"),
+            None => text(mount, "cgroup.procs").is_some_and(|pids| !pids.trim().is_empty()),
+        })
 }
 
 #[cfg(test)]

@@ -4,11 +4,15 @@
 //! leaves out the page cache and makes every long-running host look full. Kernels before 3.14 do not have it; then
 //! free pages, buffers, page cache and reclaimable slab together stand in, without shared memory, which lies in the
 //! page cache but cannot be dropped. Lines are found by name, never by position.
+//!
+//! Two things the file does not know: the cache of ZFS, which gives memory back as the page cache does, and the limit of
+//! a container, which is the smaller of what it may use and what the machine has.
 
 use std::path::Path;
 
-use super::error::SampleError;
+use super::error::{SampleError, describe};
 use super::source::read_text;
+use super::{arc, cgroup};
 
 const MEMINFO: &str = "/proc/meminfo";
 
@@ -40,12 +44,34 @@ pub fn parse(text: &str) -> Result<Memory, SampleError> {
     Ok(Memory { used_bytes, total_bytes })
 }
 
-/// [`parse`] of the file below `root`.
+/// Memory with where the numbers come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryReading {
+    /// The numbers.
+    pub memory: Memory,
+    /// `proc`, or `cgroup` for a container below the machine's size.
+    pub source: &'static str,
+    /// Something odd that did not stop the reading.
+    pub warning: Option<String>,
+}
+
+/// [`parse`] of the file below `root`, with what ZFS would give back, within the limit of the container.
 ///
 /// # Errors
-/// As there, and when the file cannot be read.
-pub fn read(root: &Path) -> Result<Memory, SampleError> {
-    parse(&read_text(root, "proc/meminfo")?)
+/// As there, and when the file, or the use of a limit, cannot be read.
+pub fn read(root: &Path) -> Result<MemoryReading, SampleError> {
+    let mut memory = parse(&read_text(root, "proc/meminfo")?)?;
+    if let Some(memory) = cgroup::memory_share(root, memory.total_bytes)? {
+        return Ok(MemoryReading { memory, source: "cgroup", warning: None });
+    }
+    let warning = match arc::read(root) {
+        Ok(reclaimable_bytes) => {
+            memory.used_bytes = memory.used_bytes.saturating_sub(reclaimable_bytes.unwrap_or(0));
+            None
+        }
+        Err(error) => Some(format!("the cache of ZFS counts as used: {}", describe(&error))),
+    };
+    Ok(MemoryReading { memory, source: "proc", warning })
 }
 
 fn reclaimable_bytes(text: &str) -> Result<u64, SampleError> {
@@ -77,6 +103,57 @@ fn optional(text: &str, key: &'static str) -> Result<Option<u64>, SampleError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample::test_tree::tree;
+    use proptest::prelude::*;
+
+    fn percent(memory: Memory) -> f64 {
+        100.0 * memory.used_bytes as f64 / memory.total_bytes as f64
+    }
+
+    #[test]
+    fn case_010_a_limit_larger_than_the_machine_limits_nothing() {
+        let meminfo = "MemTotal: 134217728 kB\nMemAvailable: 13421773 kB\n";
+        for limit in ["9223372036854771712\n", "max\n"] {
+            let root = tree(&[("proc/meminfo", meminfo), ("sys/fs/cgroup/memory.max", limit)]);
+            let reading = read(root.path()).unwrap();
+            assert_eq!((reading.source, reading.memory.total_bytes), ("proc", 134_217_728 * 1024));
+            assert!((percent(reading.memory) - 90.0).abs() < 1e-6);
+        }
+    }
+
+    #[test]
+    fn a_container_has_what_its_limit_allows() {
+        let root = tree(&[
+            ("proc/meminfo", "MemTotal: 1000 kB\nMemAvailable: 900 kB\n"),
+            ("sys/fs/cgroup/memory.max", "102400\n"),
+            ("sys/fs/cgroup/memory.current", "81920\n"),
+        ]);
+        let reading = read(root.path()).unwrap();
+        assert_eq!(reading.memory, Memory { used_bytes: 81_920, total_bytes: 102_400 });
+        assert_eq!(reading.source, "cgroup");
+    }
+
+    #[test]
+    fn the_cache_of_zfs_is_given_back_and_a_bad_file_of_it_hides_nothing() {
+        let meminfo = ("proc/meminfo", "MemTotal: 1000 kB\nMemAvailable: 100 kB\n");
+        let arcstats = "proc/spl/kstat/zfs/arcstats";
+        let root = tree(&[meminfo, (arcstats, "c_min 4 1024\nsize 4 512000\n")]);
+        assert_eq!(read(root.path()).unwrap().memory.used_bytes, (900 - 499) * 1024);
+        let reading = read(tree(&[meminfo, (arcstats, "")]).path()).unwrap();
+        assert_eq!(reading.memory.used_bytes, 900 * 1024);
+        assert!(reading.warning.unwrap().contains("arcstats"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(
+            text in "((MemTotal|MemFree|MemAvailable|Buffers|Cached|Shmem|: |[0-9]{1,20}| kB|\n){0,24})"
+        ) {
+            if let Ok(memory) = parse(&text) {
+                prop_assert!(memory.used_bytes <= memory.total_bytes && memory.total_bytes > 0);
+            }
+        }
+    }
 
     #[test]
     fn used_is_what_is_not_available() {

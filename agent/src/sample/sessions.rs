@@ -1,61 +1,33 @@
 //! Who is logged in on this host?
 //!
-//! logind knows best where it runs, so it is asked first; the utmp file stands in where there is none; where there is
-//! neither, the answer is "unknown", never "nobody": a farm of zeros would put everybody on one server.
+//! logind knows best where it runs, so it is asked first; its files stand in for a bus that does not answer, the utmp
+//! file where there is no logind. Where there is nothing, the answer is "unknown", never "nobody": a farm of zeros
+//! would put everybody on one server. One source gives the whole answer; they are never added together.
 //!
 //! logind wins whenever it answers, also with an empty list. On a host whose logins bypass logind (no `pam_systemd`)
-//! that is wrong, and only the operator can know it: `source = "utmp"` forces the file.
+//! that is wrong, and only the operator can know it: `source = "utmp"` forces the file, and `source = "program"` asks
+//! whatever does know.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
+use super::accounts;
+use super::clocks::{self, Clocks};
 use super::deadline::Detached;
 use super::error::{SampleError, describe};
-use super::logind::{self, BusAddress, LogindClient};
+use super::logind::{self, LogindRow};
+use super::logind_bus::{BusAddress, LogindClient};
+use super::logind_files;
+pub use super::session_config::{SessionConfig, SessionSource};
+use super::session_program;
 use super::uptime::monotonic_clock;
 use super::utmp::{self, UtmpSession};
-
-/// Which source of sessions is used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum SessionSource {
-    /// logind if it answers, else utmp.
-    #[default]
-    Auto,
-    /// Only logind.
-    Logind,
-    /// Only the utmp file.
-    Utmp,
-    /// None: users and sessions of this host stay unknown.
-    None,
-}
-
-/// How sessions are counted.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct SessionConfig {
-    /// Which source is asked: `auto` (default), `logind`, `utmp` or `none`.
-    pub source: SessionSource,
-    /// Login names whose sessions do not count, such as that of a monitoring probe. Exact names. Default none.
-    pub ignore_users: Vec<String>,
-    /// PAM services whose sessions count although logind files them as background, such as `teleport`. Naming a
-    /// service of timers (`crond`) counts its jobs as users. Default none.
-    pub session_services_extra: Vec<String>,
-}
-
-impl SessionConfig {
-    pub(crate) fn ignores(&self, user: &str) -> bool {
-        self.ignore_users.iter().any(|ignored| ignored == user)
-    }
-}
 
 /// What a session does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SessionState {
-    /// Somebody works in it. The only state that logind and utmp can tell.
+    /// Somebody works in it. The only state that utmp can tell.
     Active,
     /// It runs, nobody is connected to it.
     Disconnected,
@@ -79,17 +51,21 @@ pub struct SessionSeen {
 /// All sessions of the host at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionSample {
-    /// `logind` or `utmp`.
+    /// `logind`, `logind-files`, `utmp` or `program`.
     pub source: &'static str,
     /// In the order of the source.
     pub sessions: Vec<SessionSeen>,
+    /// Sessions that are being set up. Absent: the source does not tell.
+    pub logging_in: Option<u32>,
 }
 
 impl SessionSample {
-    /// Distinct login names, the number that load is computed from: ten terminals of one person are one user.
+    /// Distinct login names, the number that load is computed from: ten terminals of one person are one user, and who
+    /// has logged out is none.
     #[must_use]
     pub fn distinct_users(&self) -> usize {
-        self.sessions.iter().map(|session| session.user.as_str()).collect::<BTreeSet<_>>().len()
+        let present = self.sessions.iter().filter(|session| session.state != SessionState::Lingering);
+        present.map(|session| session.user.as_str()).collect::<BTreeSet<_>>().len()
     }
 }
 
@@ -108,14 +84,21 @@ pub struct SessionReader {
     config: SessionConfig,
     root: PathBuf,
     logind: LogindClient,
+    files: Detached<()>,
     utmp: Detached<()>,
 }
 
 impl SessionReader {
-    /// A reader of the bus at `bus` and of the utmp file below `root` (`/` in production).
+    /// A reader of the bus at `bus` and of the files below `root` (`/` in production).
     #[must_use]
     pub fn new(config: SessionConfig, root: &Path, bus: BusAddress) -> Self {
-        Self { config, root: root.to_owned(), logind: LogindClient::new(bus), utmp: Detached::new("utmp") }
+        Self {
+            config,
+            root: root.to_owned(),
+            logind: LogindClient::new(bus),
+            files: Detached::new("logind's files"),
+            utmp: Detached::new("utmp"),
+        }
     }
 
     /// Reads the sessions now; at most `deadline` for each source.
@@ -127,134 +110,124 @@ impl SessionReader {
             SessionSource::None => Err(SampleError::Off { subject: "sessions" }),
             SessionSource::Logind => self.read_logind(deadline).await,
             SessionSource::Utmp => self.read_utmp(deadline).await,
-            SessionSource::Auto => {
-                let logind = match self.read_logind(deadline).await {
-                    Ok(reading) => return Ok(reading),
-                    Err(error) => error,
-                };
-                match self.read_utmp(deadline).await {
-                    Ok(reading) => {
-                        let warning = Some(format!("utmp is used: {}", describe(&logind)));
-                        Ok(SessionReading { warning, ..reading })
-                    }
-                    Err(utmp) => {
-                        Err(SampleError::NoSessions { logind: Box::new(logind), utmp: Box::new(utmp) })
-                    }
-                }
-            }
+            SessionSource::Program => self.read_program(deadline).await,
+            SessionSource::Auto => self.read_first(deadline).await,
+        }
+    }
+
+    /// The first source that answers; one that stands in for another says so.
+    async fn read_first(&mut self, deadline: Duration) -> Result<SessionReading, SampleError> {
+        let bus = match self.read_logind(deadline).await {
+            Ok(reading) => return Ok(reading),
+            Err(error) => error,
+        };
+        let files = match self.read_files(deadline).await {
+            Ok(reading) => return Ok(stands_in(reading, "logind's files are", &bus)),
+            Err(error) => error,
+        };
+        match self.read_utmp(deadline).await {
+            Ok(reading) => Ok(stands_in(reading, "utmp is", &bus)),
+            Err(utmp) => Err(SampleError::NoSessions { tried: vec![bus, files, utmp] }),
         }
     }
 
     async fn read_logind(&mut self, deadline: Duration) -> Result<SessionReading, SampleError> {
         let rows = self.logind.rows(deadline).await?;
-        let logind::LogindDecision { sessions, warning } =
-            logind::decide(&rows, &self.config, monotonic_clock());
-        Ok(SessionReading { sample: SessionSample { source: "logind", sessions }, warning })
+        let (root, config) = (self.root.clone(), self.config.clone());
+        let (rows, living) = if rows.iter().any(|row| row.state == "closing") {
+            let look = move |(): &mut ()| {
+                let living = logind::living(&root, &rows, &config);
+                (rows, living)
+            };
+            self.files.run(deadline, look).await?
+        } else {
+            (rows, BTreeSet::new())
+        };
+        Ok(self.of_logind("logind", &rows, Some(monotonic_clock()), &living))
+    }
+
+    async fn read_files(&mut self, deadline: Duration) -> Result<SessionReading, SampleError> {
+        let (root, config) = (self.root.clone(), self.config.clone());
+        let look = move |(): &mut ()| -> Result<_, SampleError> {
+            let rows = logind_files::read(&root)?;
+            let living = logind::living(&root, &rows, &config);
+            Ok((rows, living, clocks::read(&root)))
+        };
+        let (rows, living, clocks) = self.files.run(deadline, look).await??;
+        Ok(self.of_logind("logind-files", &rows, clocks.monotonic, &living))
+    }
+
+    fn of_logind(
+        &self,
+        source: &'static str,
+        rows: &[LogindRow],
+        now_monotonic: Option<Duration>,
+        living: &BTreeSet<String>,
+    ) -> SessionReading {
+        let decision = logind::decide(rows, &self.config, now_monotonic, living);
+        let logging_in = Some(decision.logging_in);
+        let sample = SessionSample { source, sessions: decision.sessions, logging_in };
+        SessionReading { sample, warning: decision.warning }
     }
 
     async fn read_utmp(&mut self, deadline: Duration) -> Result<SessionReading, SampleError> {
+        let (root, config) = (self.root.clone(), self.config.clone());
+        let look = move |(): &mut ()| -> Result<_, SampleError> {
+            let Clocks { wall_unix, booted_unix, .. } = clocks::read(&root);
+            let sessions = utmp_sessions(utmp::read(&root, booted_unix)?, wall_unix);
+            Ok(counted(&root, &config, sessions))
+        };
+        let (sessions, warning) = self.utmp.run(deadline, look).await??;
+        let sample = SessionSample { source: "utmp", sessions, logging_in: None };
+        Ok(SessionReading { sample, warning })
+    }
+
+    async fn read_program(&mut self, deadline: Duration) -> Result<SessionReading, SampleError> {
         let root = self.root.clone();
-        let found = self.utmp.run(deadline, move |()| utmp::read(&root)).await??;
-        // A wall clock before 1970 gives no ages.
-        let now_unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let sessions = utmp_sessions(found, &self.config, now_unix);
-        Ok(SessionReading { sample: SessionSample { source: "utmp", sessions }, warning: None })
+        let clocks = self.files.run(deadline, move |()| clocks::read(&root)).await?;
+        let sessions = session_program::read(&self.config.program, deadline, clocks.wall_unix).await?;
+        let (root, config) = (self.root.clone(), self.config.clone());
+        let look = move |(): &mut ()| counted(&root, &config, sessions);
+        let (sessions, warning) = self.files.run(deadline, look).await?;
+        let sample = SessionSample { source: "program", sessions, logging_in: None };
+        Ok(SessionReading { sample, warning })
     }
 }
 
-fn utmp_sessions(found: Vec<UtmpSession>, config: &SessionConfig, now_unix: Duration) -> Vec<SessionSeen> {
-    found
-        .into_iter()
-        .filter(|session| !config.ignores(&session.user))
-        .map(|session| SessionSeen {
-            id: session.line,
-            user: session.user,
-            state: SessionState::Active,
-            age: now_unix.checked_sub(session.since_unix),
-        })
-        .collect()
+fn stands_in(reading: SessionReading, what: &str, bus: &SampleError) -> SessionReading {
+    let instead = format!("{what} used: {}", describe(bus));
+    let warning = match reading.warning {
+        Some(warning) => format!("{instead}; {warning}"),
+        None => instead,
+    };
+    SessionReading { warning: Some(warning), ..reading }
+}
+
+/// Leaves out the sessions of ignored accounts. The numbers of accounts are only looked for where they matter.
+fn counted(
+    root: &Path,
+    config: &SessionConfig,
+    mut sessions: Vec<SessionSeen>,
+) -> (Vec<SessionSeen>, Option<String>) {
+    let accounts =
+        if config.ignore_uids_below > 0 { accounts::read(root) } else { Ok(accounts::Accounts::new()) };
+    let warning =
+        accounts.as_ref().err().map(|error| format!("accounts of services count: {}", describe(error)));
+    let accounts = accounts.unwrap_or_default();
+    sessions.retain(|session| !config.ignores(&session.user, accounts.get(&session.user).copied()));
+    (sessions, warning)
+}
+
+fn utmp_sessions(found: Vec<UtmpSession>, now_unix: Option<Duration>) -> Vec<SessionSeen> {
+    let seen = |session: UtmpSession| SessionSeen {
+        id: session.line,
+        user: session.user,
+        state: SessionState::Active,
+        age: now_unix.and_then(|now| now.checked_sub(session.since_unix)),
+    };
+    found.into_iter().map(seen).collect()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::fs;
-
-    const DEADLINE: Duration = Duration::from_secs(2);
-    const U1: &[u8] = include_bytes!("fixtures/utmp-384.bin");
-
-    fn no_bus(root: &Path) -> BusAddress {
-        BusAddress::At(format!("unix:path={}", root.join("no-bus").display()))
-    }
-
-    fn reader(root: &Path, source: SessionSource) -> SessionReader {
-        SessionReader::new(SessionConfig { source, ..SessionConfig::default() }, root, no_bus(root))
-    }
-
-    fn tree_with_utmp(content: &[u8]) -> tempfile::TempDir {
-        let root = tempfile::tempdir().expect("a folder");
-        fs::create_dir(root.path().join("run")).expect("made");
-        fs::write(root.path().join("run/utmp"), content).expect("written");
-        root
-    }
-
-    #[tokio::test]
-    async fn case_034_neither_logind_nor_utmp_is_unknown_and_names_both() {
-        let root = tempfile::tempdir().expect("a folder");
-        let error = reader(root.path(), SessionSource::Auto).read(DEADLINE).await.expect_err("unknown");
-        let text = describe(&error);
-        assert!(text.contains("logind") && text.contains("run/utmp"), "{text}");
-    }
-
-    #[tokio::test]
-    async fn utmp_stands_in_for_a_missing_logind_and_says_so() {
-        let root = tree_with_utmp(&U1[..384]);
-        let reading = reader(root.path(), SessionSource::Auto).read(DEADLINE).await.expect("read");
-        assert_eq!(reading.sample, SessionSample { source: "utmp", sessions: vec![] });
-        assert!(reading.warning.expect("a warning").contains("logind"));
-    }
-
-    #[tokio::test]
-    async fn a_forced_source_is_the_only_one_asked() {
-        let root = tree_with_utmp(&U1[..384]);
-        let utmp = reader(root.path(), SessionSource::Utmp).read(DEADLINE).await.expect("read");
-        assert_eq!(utmp.warning, None);
-        reader(root.path(), SessionSource::Logind).read(DEADLINE).await.expect_err("no bus");
-        let off = reader(root.path(), SessionSource::None).read(DEADLINE).await.expect_err("off");
-        assert_eq!(off.to_string(), "sessions: switched off by configuration");
-    }
-
-    #[test]
-    fn case_024_028_ignored_accounts_do_not_count_and_panes_are_one_user() {
-        let found = utmp::parse(U1, |pid| [2001, 2002, 4_194_303].contains(&pid)).expect("readable");
-        let sample = |ignore_users: Vec<String>| SessionSample {
-            source: "utmp",
-            sessions: utmp_sessions(
-                found.clone(),
-                &SessionConfig { ignore_users, ..SessionConfig::default() },
-                Duration::from_secs(1_800_000_000),
-            ),
-        };
-        let all = sample(vec![]);
-        assert_eq!((all.sessions.len(), all.distinct_users()), (3, 2));
-        assert!(all.sessions.iter().all(|session| session.age.is_some()));
-        assert_eq!(sample(vec!["alice".into()]).distinct_users(), 1);
-    }
-
-    #[test]
-    fn a_session_from_the_future_has_no_age() {
-        let found = vec![UtmpSession {
-            user: "dana".into(),
-            line: "pts/0".into(),
-            since_unix: Duration::from_secs(10),
-        }];
-        assert_eq!(utmp_sessions(found, &SessionConfig::default(), Duration::from_secs(9))[0].age, None);
-    }
-
-    #[test]
-    fn a_misspelt_option_is_refused() {
-        assert!(toml::from_str::<SessionConfig>("source = \"utmp\"\nignore_users = [\"probe\"]").is_ok());
-        assert!(toml::from_str::<SessionConfig>("sources = \"utmp\"").is_err());
-        assert!(toml::from_str::<SessionConfig>("source = \"wtmp\"").is_err());
-    }
-}
+#[path = "sessions_tests.rs"]
+mod tests;

@@ -33,3 +33,12 @@ pub(crate) fn read_bytes(root: &Path, relative: &str) -> Result<Vec<u8>, SampleE
 pub(crate) fn read_text(root: &Path, relative: &str) -> Result<String, SampleError> {
     Ok(String::from_utf8_lossy(&read_bytes(root, relative)?).into_owned())
 }
+
+/// As [`read_text`]; absent when there is no such file.
+pub(crate) fn read_optional_text(root: &Path, relative: &str) -> Result<Option<String>, SampleError> {
+    match read_text(root, relative) {
+        Ok(text) => Ok(Some(text)),
+        Err(SampleError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -7,7 +7,12 @@
 //! refused.
 //!
 //! Records are written by whoever lets a user in, and stay behind when that program is killed, so the process of a
-//! record must be alive. Many say the same person: each terminal tab and tmux pane writes one.
+//! record must be alive, and it must not be younger than the record: then its number was given to another. A record from
+//! before the boot is not of this system's life. Many records say the same person: each terminal tab and tmux pane
+//! writes one.
+//!
+//! Times are of the wall clock, which can have been set since; the file's own record of the boot and the kernel's word
+//! for it then differ. The earlier of the two is believed: a ghost more is a smaller harm than a user less.
 //!
 //! A file without any record (not even that of the boot) is one that nobody writes, as on musl systems: it says
 //! nothing about users, so it is an error, like a file that is not there.
@@ -16,9 +21,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::process::{Pid, test_kill_process};
-
 use super::error::SampleError;
+use super::pids::{self, Life};
 use super::source::read_bytes;
 
 /// The second is a link to the first on all but very old systems.
@@ -27,9 +31,13 @@ const FILES: [&str; 2] = ["run/utmp", "var/run/utmp"];
 const SUBJECT: &str = "utmp";
 
 const EMPTY: i16 = 0;
+const BOOT_TIME: i16 = 2;
 const USER_PROCESS: i16 = 7;
 /// `ACCOUNTING`, the highest type that was ever defined.
 const HIGHEST_TYPE: i16 = 9;
+
+/// How far two clocks, or the steps of one login, may lie apart: a login waits for passwords, a clock is set at boot.
+const SLACK: Duration = Duration::from_secs(60);
 
 /// One login.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,11 +73,32 @@ struct Record {
     since_unix: Duration,
 }
 
-/// The logins in a utmp file whose process `is_alive`.
+/// The logins in a utmp file that still go on. `booted_unix` is when the system came up as its kernel says, `life` what
+/// became of a process.
 ///
 /// # Errors
 /// When the file has no record, or its layout cannot be told with certainty.
-pub fn parse(bytes: &[u8], is_alive: impl Fn(i32) -> bool) -> Result<Vec<UtmpSession>, SampleError> {
+pub fn parse(
+    bytes: &[u8],
+    booted_unix: Option<Duration>,
+    life: impl Fn(i32) -> Life,
+) -> Result<Vec<UtmpSession>, SampleError> {
+    let records = certain_records(bytes)?;
+    let recorded_boot = records.iter().filter(|r| r.kind == BOOT_TIME).map(|r| r.since_unix).max();
+    let booted_unix = recorded_boot.into_iter().chain(booted_unix).min().unwrap_or_default();
+    let mut by_line = BTreeMap::new();
+    for record in records {
+        if record.kind == USER_PROCESS && goes_on(&record, booted_unix, life(record.pid)) {
+            // The later record of a terminal is the one that holds it now.
+            let Record { line, user, since_unix, .. } = record;
+            by_line.insert(line.clone(), UtmpSession { user, line, since_unix });
+        }
+    }
+    Ok(by_line.into_values().collect())
+}
+
+/// The records, in the only layout in which they can be believed.
+fn certain_records(bytes: &[u8]) -> Result<Vec<Record>, SampleError> {
     if bytes.is_empty() {
         return Err(SampleError::malformed(SUBJECT, "has no record: nothing on this host writes it"));
     }
@@ -91,40 +120,31 @@ pub fn parse(bytes: &[u8], is_alive: impl Fn(i32) -> bool) -> Result<Vec<UtmpSes
             "has only empty records: nothing on this host writes it",
         ));
     }
-    let mut by_line = BTreeMap::new();
-    for record in records {
-        if record.kind == USER_PROCESS && is_alive(record.pid) {
-            // The later record of a terminal is the one that holds it now.
-            let Record { line, user, since_unix, .. } = record;
-            by_line.insert(line.clone(), UtmpSession { user, line, since_unix });
-        }
-    }
-    Ok(by_line.into_values().collect())
+    Ok(records)
 }
 
-/// [`parse`] of the first of `/run/utmp` and `/var/run/utmp` below `root` that exists, with the processes of this
-/// machine.
+/// Whether the login of a record is of this boot, and its process still the one that was written down.
+fn goes_on(record: &Record, booted_unix: Duration, life: Life) -> bool {
+    let Life::Alive { since_boot } = life else { return false };
+    let Some(into_boot) = record.since_unix.saturating_add(SLACK).checked_sub(booted_unix) else {
+        return false;
+    };
+    // Without a boot to count from, the age of the process says nothing.
+    booted_unix.is_zero() || since_boot.is_none_or(|since_boot| since_boot <= into_boot)
+}
+
+/// [`parse`] of the first of `/run/utmp` and `/var/run/utmp` below `root` that exists, with the processes there.
 ///
 /// # Errors
 /// As there, and when no file can be read: a missing file says nothing about users.
-pub fn read(root: &Path) -> Result<Vec<UtmpSession>, SampleError> {
+pub fn read(root: &Path, booted_unix: Option<Duration>) -> Result<Vec<UtmpSession>, SampleError> {
     let bytes = read_bytes(root, FILES[0]).or_else(|first| match &first {
         SampleError::Read { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
             read_bytes(root, FILES[1]).map_err(|_| first)
         }
         _ => Err(first),
     })?;
-    parse(&bytes, is_alive)
-}
-
-/// Whether a process of this machine runs. One that we may not signal does.
-#[must_use]
-pub fn is_alive(pid: i32) -> bool {
-    // `from_raw` takes 0 as none; below it `kill` would mean groups.
-    let Some(pid) = (pid > 0).then(|| Pid::from_raw(pid)).flatten() else {
-        return false;
-    };
-    !matches!(test_kill_process(pid), Err(rustix::io::Errno::SRCH))
+    parse(&bytes, booted_unix, |pid| pids::look(root, pid))
 }
 
 /// All records that are not empty, if every one is believable in this layout.
@@ -178,88 +198,5 @@ fn word(field: &[u8]) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::fs;
-
-    const U1: &[u8] = include_bytes!("fixtures/utmp-384.bin");
-    const U2: &[u8] = include_bytes!("fixtures/utmp-400.bin");
-
-    fn alive(pid: i32) -> bool {
-        [2001, 2002, 4_194_303].contains(&pid)
-    }
-
-    fn users(sessions: &[UtmpSession]) -> Vec<&str> {
-        let mut users: Vec<&str> = sessions.iter().map(|session| session.user.as_str()).collect();
-        users.dedup();
-        users
-    }
-
-    #[test]
-    fn case_028_029_030_036_only_living_logins_count_in_the_layout_of_384_bytes() {
-        let sessions = parse(U1, alive).expect("readable");
-        assert_eq!(users(&sessions), ["alice", "carol"]);
-        let lines: Vec<&str> = sessions.iter().map(|session| session.line.as_str()).collect();
-        assert_eq!(lines, ["pts/0", "pts/1", "pts/3"]);
-        assert!(sessions.iter().all(|session| session.since_unix.as_secs() >= 1_767_225_600));
-    }
-
-    #[test]
-    fn case_032_the_layout_of_400_bytes_gives_the_same() {
-        assert_eq!(parse(U2, alive).expect("readable"), parse(U1, alive).expect("readable"));
-    }
-
-    #[test]
-    fn case_032_a_length_that_fits_both_layouts_is_told_apart_by_content() {
-        // 9600 = 25 x 384 = 24 x 400.
-        let wide = U2.repeat(3);
-        assert_eq!(users(&parse(&wide, alive).expect("readable")), ["alice", "carol"]);
-        let mut narrow = U1.repeat(3);
-        narrow.extend_from_slice(&U1[..384]);
-        assert_eq!(users(&parse(&narrow, alive).expect("readable")), ["alice", "carol"]);
-    }
-
-    #[test]
-    fn a_cut_or_foreign_file_is_refused() {
-        for bad in [&U1[..3071], &U2[..399], &[0xff; 384][..], &b"text".repeat(96)[..]] {
-            assert!(parse(bad, alive).is_err(), "{} bytes", bad.len());
-        }
-    }
-
-    #[test]
-    fn a_file_without_records_is_unknown_not_zero() {
-        for bytes in [0, 384, 9600] {
-            let error = parse(&vec![0; bytes], alive).expect_err("unknown");
-            assert!(error.to_string().contains("nothing on this host writes it"), "{error}");
-        }
-    }
-
-    #[test]
-    fn a_boot_record_alone_means_nobody_is_logged_in() {
-        assert_eq!(parse(&U1[..384], alive).expect("readable"), []);
-    }
-
-    #[test]
-    fn case_034_a_missing_file_is_an_error() {
-        let root = tempfile::tempdir().expect("a folder");
-        let error = read(root.path()).expect_err("unknown");
-        assert!(super::super::error::describe(&error).contains("run/utmp"), "{error}");
-    }
-
-    #[test]
-    fn the_old_place_is_read_when_the_new_one_is_missing() {
-        let root = tempfile::tempdir().expect("a folder");
-        fs::create_dir_all(root.path().join("var/run")).expect("made");
-        fs::write(root.path().join("var/run/utmp"), &U1[..384]).expect("written");
-        assert_eq!(read(root.path()).expect("readable"), []);
-    }
-
-    #[test]
-    fn case_030_a_process_we_may_not_signal_is_alive() {
-        assert!(is_alive(i32::try_from(std::process::id()).expect("a pid")));
-        assert!(is_alive(1));
-        for none in [0, -1, i32::MIN, i32::MAX] {
-            assert!(!is_alive(none), "{none}");
-        }
-    }
-}
+#[path = "utmp_tests.rs"]
+mod tests;

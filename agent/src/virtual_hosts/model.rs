@@ -8,13 +8,13 @@
 //! The model is moved in tenths of a second while somebody logs on or is about to, else in one step from report to
 //! report, which costs next to nothing however many hosts there are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use rand::SeedableRng;
 use rand_pcg::Pcg64Mcg;
 use usher_placement::host::{Measurement, Occupancy};
-use usher_types::{Memory, Percent, Session, SessionState, Token};
+use usher_types::{FinishedLogons, LogonsInProgress, Memory, Percent, Session, SessionState, Token};
 
 use super::draws::{bounded_pareto, exponential, lognormal, normal, poisson, unit};
 use super::{CORES, MEMORY_BYTES, OPERATION, collectors};
@@ -41,6 +41,8 @@ const RHO_MAX: f64 = 0.995;
 const TOKEN_KNOWN_S: f64 = 600.0;
 /// Most tokens known: as many as the host's book keeps.
 const TOKENS_KNOWN: usize = 8192;
+/// For how long a logon that is over is told of.
+const FINISHED_TOLD_S: f64 = 600.0;
 
 #[derive(Debug)]
 struct ModelSession {
@@ -51,7 +53,9 @@ struct ModelSession {
     cores: f64,
     memory_gib: f64,
     processes: f64,
-    /// Work of the logon that is left, core-seconds; 0 when it is done.
+    /// Work of the logon, core-seconds; 0 of one that was there from the start.
+    logon_work: f64,
+    /// What is left of it; 0 when it is done.
     logon_left: f64,
 }
 
@@ -68,6 +72,8 @@ pub struct ModelHost {
     tokens: BTreeMap<Token, f64>,
     sessions_made: u64,
     noise: f64,
+    /// Logons that are over: when, how long they took, and their work.
+    finished: VecDeque<(f64, f64, f64)>,
     since_report: Used,
     since_period: Used,
 }
@@ -78,11 +84,13 @@ struct Used {
     elapsed_s: f64,
     busy_core_s: f64,
     wanted_core_s: f64,
+    logon_s: f64,
 }
 
 impl Used {
-    fn add(&mut self, dt: f64, wanted_cores: f64) {
+    fn add(&mut self, dt: f64, wanted_cores: f64, logons: f64) {
         self.elapsed_s += dt;
+        self.logon_s += dt * logons;
         self.busy_core_s += dt * wanted_cores.min(f64::from(CORES));
         self.wanted_core_s += dt * wanted_cores;
     }
@@ -106,6 +114,7 @@ impl ModelHost {
             tokens: BTreeMap::new(),
             sessions_made: 0,
             noise: 0.0,
+            finished: VecDeque::new(),
             since_report: Used::default(),
             since_period: Used::default(),
         };
@@ -121,7 +130,7 @@ impl ModelHost {
         host
     }
 
-    fn begin_session(&mut self, user: String, began_s: f64, logon_left: f64) {
+    fn begin_session(&mut self, user: String, began_s: f64, logon_work: f64) {
         self.sessions_made += 1;
         let rng = &mut self.rng;
         self.sessions.push(ModelSession {
@@ -132,7 +141,8 @@ impl ModelHost {
             cores: bounded_pareto(rng, 1.5, 0.05, 3.0),
             memory_gib: lognormal(rng, 0.69, 0.8),
             processes: 12.0 + exponential(rng, 6.0),
-            logon_left,
+            logon_work,
+            logon_left: logon_work,
         });
     }
 
@@ -200,11 +210,14 @@ impl ModelHost {
         let share = if wanted > f64::from(CORES) { f64::from(CORES) / wanted } else { 1.0 };
         let crowded = (self.memory_used() - 0.95).max(0.0);
         let done = LOGON_CORES_MAX * share / (1.0 + 10.0 * crowded) * dt;
-        for session in &mut self.sessions {
+        for session in self.sessions.iter_mut().filter(|session| session.logon_left > 0.0) {
             session.logon_left = (session.logon_left - done).max(0.0);
+            if session.logon_left <= 0.0 {
+                self.finished.push_back((self.now_s, self.now_s - session.began_s, session.logon_work));
+            }
         }
-        self.since_report.add(dt, wanted);
-        self.since_period.add(dt, wanted);
+        self.since_report.add(dt, wanted, logons as f64);
+        self.since_period.add(dt, wanted, logons as f64);
     }
 
     /// Share of the memory in use, 0..=1.
@@ -224,8 +237,28 @@ impl ModelHost {
             memory: Memory::new((self.memory_used() * MEMORY_BYTES as f64) as u64, MEMORY_BYTES),
             processes: Some(processes.round() as u32),
             uptime: Some(uptime),
+            logons_in_progress: Some(self.logons_in_progress(used)),
+            finished_logons: Some(self.finished_logons()),
             collectors: collectors(),
             ..Measurement::default()
+        }
+    }
+
+    fn logons_in_progress(&self, used: Used) -> LogonsInProgress {
+        let now = self.sessions.iter().filter(|session| session.logon_left > 0.0).count();
+        let mean = if used.elapsed_s > 0.0 { used.logon_s / used.elapsed_s } else { now as f64 };
+        LogonsInProgress { now: u32::try_from(now).unwrap_or(u32::MAX), mean }
+    }
+
+    fn finished_logons(&mut self) -> FinishedLogons {
+        let told_since_s = self.now_s - FINISHED_TOLD_S;
+        let old = self.finished.iter().take_while(|(at_s, ..)| *at_s < told_since_s).count();
+        self.finished.drain(..old);
+        let sum = |of: fn(&(f64, f64, f64)) -> f64| self.finished.iter().map(of).sum();
+        FinishedLogons {
+            count: u32::try_from(self.finished.len()).unwrap_or(u32::MAX),
+            seconds: sum(|(_, took_s, _)| *took_s),
+            core_seconds: Some(sum(|(_, _, work)| *work)),
         }
     }
 
@@ -304,6 +337,28 @@ mod tests {
         let alice = after.iter().find(|session| session.user == "alice").unwrap();
         assert!(alice.age.unwrap() < Duration::from_millis(3300));
         assert!(host.is_active(), "the logon works");
+    }
+
+    #[test]
+    fn logons_are_told_while_they_last_and_for_ten_minutes_after() {
+        let mut host = ModelHost::new("virtual-1", 3);
+        host.place(token("r"), Some("alice".into()), 0.0);
+        host.advance(5.0);
+        let measured = host.measure(Duration::ZERO);
+        let logons = measured.logons_in_progress.unwrap();
+        assert_eq!((logons.now, measured.finished_logons.unwrap().count), (1, 0));
+        assert!(logons.mean > 0.0 && logons.mean < 1.0, "{logons:?}");
+        host.advance(200.0);
+        let measured = host.measure(Duration::ZERO);
+        let finished = measured.finished_logons.unwrap();
+        assert_eq!((measured.logons_in_progress.unwrap().now, finished.count), (0, 1));
+        let cores = finished.core_seconds.unwrap() / finished.seconds;
+        assert!(cores > 1.2 && cores <= LOGON_CORES_MAX + 0.1, "{finished:?}");
+        host.advance(900.0);
+        assert_eq!(
+            host.measure(Duration::ZERO).finished_logons.unwrap(),
+            FinishedLogons { core_seconds: Some(0.0), ..FinishedLogons::default() }
+        );
     }
 
     #[test]

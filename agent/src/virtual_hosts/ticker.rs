@@ -164,7 +164,7 @@ impl Slot {
             _ => {}
         }
         if let Some(calls) = calls {
-            self.send(SourceEvent::Calls(vec![calls]));
+            self.send(SourceEvent::Calls(vec![calls.into()]));
             self.send(SourceEvent::PeriodEnded);
         }
     }
