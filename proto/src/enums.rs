@@ -3,8 +3,9 @@
 //! 0 (unspecified) and numbers of a newer peer are nobody's value: they are refused, never mapped to a neighbour.
 
 use usher_types::{
-    Affinity, Baseline, DrainMode, EndReason, FailureCause, FieldFault, Goodbye, HostState, Method, Outcome,
-    PenaltyCause, PendingMode, RefusalReason, ReplicaMark, SessionState, UserMatch, UserNames, WhenBlind,
+    Affinity, Baseline, DoorKind, DrainMode, EndReason, FailureCause, FieldFault, Goodbye, HostState, Method,
+    Outcome, PenaltyCause, PendingMode, RefusalReason, ReplicaMark, SessionState, UserMatch, UserNames,
+    WhenBlind,
 };
 
 use crate::{
@@ -52,7 +53,11 @@ wire_enum!(outcome, Outcome, Outcome { Connected, Failed, Cancelled, Ended });
 // The wire keeps the name that 0.1 gave it, when only failovers had a cause.
 wire_enum!(failure_cause, FailureCause, FailoverCause { Busy, Unreachable, Refused, Auth, Other });
 wire_enum!(penalty_cause, PenaltyCause, PenaltyCause { Failed, Unconfirmed });
-wire_enum!(refusal_reason, RefusalReason, RefusalReason { MaxUsers, NotReady, Ended, ListFull, MaxPending });
+wire_enum!(
+    refusal_reason,
+    RefusalReason,
+    RefusalReason { MaxUsers, NotReady, Ended, ListFull, MaxPending, Reused }
+);
 wire_enum!(goodbye_reason, Goodbye, GoodbyeReason { HostShutdown, AgentStop });
 wire_enum!(method, Method, Method { WeightedLoad, Availability, Predictive, FillFirst });
 wire_enum!(baseline, Baseline, Baseline { Minimum, Robust });
@@ -61,6 +66,7 @@ wire_enum!(user_match, UserMatch, UserMatch { Folded, Exact });
 wire_enum!(user_names, UserNames, UserNames { Plain, Hashed, None });
 wire_enum!(pending_mode, PendingMode, PendingMode { Soft, Hard });
 wire_enum!(when_blind, WhenBlind, WhenBlind { Spread, Refuse });
+wire_enum!(door_kind, DoorKind, DoorKind { None, Ssh, Rdp, Http, Tcp });
 wire_enum!(replica_mark, ReplicaMark, ReplicaMark { OutOfService, PendingDelete });
 
 #[cfg(test)]
@@ -104,6 +110,7 @@ mod tests {
         both_ways::<v1::UserNames, _>(user_names);
         both_ways::<v1::PendingMode, _>(pending_mode);
         both_ways::<v1::WhenBlind, _>(when_blind);
+        both_ways::<v1::DoorKind, _>(door_kind);
         both_ways::<v1::ReplicaMark, _>(replica_mark);
     }
 

@@ -58,6 +58,8 @@ pub mod reason {
     pub const AMBIGUOUS_HOST: &str = "AMBIGUOUS_HOST";
     /// More calls are under way than the coordinator serves at once.
     pub const OVERLOADED: &str = "OVERLOADED";
+    /// The certificate has brought as many modelled hosts as it may.
+    pub const MAX_VIRTUAL_HOSTS: &str = "MAX_VIRTUAL_HOSTS";
 }
 
 /// The message stands in the trailers twice: by itself and in the details.

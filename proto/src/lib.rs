@@ -30,6 +30,12 @@ pub mod v1 {
     tonic::include_proto!("usher.v1");
 }
 
+#[allow(missing_debug_implementations, unreachable_pub, clippy::all, clippy::pedantic)]
+pub mod bench_v1 {
+    //! Generated from `proto/usher/bench/v1/*.proto`: what benchmarks compare with. No part of the product's protocol.
+    tonic::include_proto!("usher.bench.v1");
+}
+
 /// The descriptor set of the package, for reflection.
 pub const DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/usher_descriptor.bin"));
 

@@ -4,6 +4,7 @@
 //! picks stderr up. The filter is the caller's (a flag or a setting), else `USHER_LOG`, else `info`.
 
 use std::io::IsTerminal;
+use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::EnvFilter;
@@ -45,10 +46,40 @@ pub fn init(format: LogFormat, filter: Option<&str>) -> Result<(), FilterError> 
     let filter = parse_filter(filter, from_environment.as_deref())?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     // An error here only says that a subscriber is already there.
-    let _already_there = match format {
-        LogFormat::Human => builder.with_ansi(std::io::stderr().is_terminal()).finish().try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).finish().try_init(),
+    let (started, reload): (_, Reload) = match format {
+        LogFormat::Human => {
+            let builder = builder.with_ansi(std::io::stderr().is_terminal()).with_filter_reloading();
+            let handle = builder.reload_handle();
+            (builder.finish().try_init(), Box::new(move |filter| handle.reload(filter)))
+        }
+        LogFormat::Json => {
+            let builder = builder.json().flatten_event(true).with_filter_reloading();
+            let handle = builder.reload_handle();
+            (builder.finish().try_init(), Box::new(move |filter| handle.reload(filter)))
+        }
     };
+    if started.is_ok() {
+        // Only one start succeeds, so the place is free.
+        let _ = RELOAD.set(reload);
+    }
+    Ok(())
+}
+
+type Reload = Box<dyn Fn(EnvFilter) -> Result<(), tracing_subscriber::reload::Error> + Send + Sync>;
+
+/// Replaces the filter of the logging that [`init`] started.
+static RELOAD: OnceLock<Reload> = OnceLock::new();
+
+/// From now on these log lines; read as in [`init`], which must have been called. Without it nothing happens.
+///
+/// # Errors
+/// When the filter has no valid syntax; the one before stays.
+pub fn set_filter(filter: Option<&str>) -> Result<(), FilterError> {
+    let from_environment = std::env::var(LOG_ENV).ok();
+    let filter = parse_filter(filter, from_environment.as_deref())?;
+    if let Some(Err(error)) = RELOAD.get().map(|reload| reload(filter)) {
+        tracing::warn!(%error, "the log filter stays as it was");
+    }
     Ok(())
 }
 

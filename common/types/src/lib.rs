@@ -32,8 +32,8 @@ pub use place::{
     ToldOutcome,
 };
 pub use policy::{
-    Affinity, Baseline, CriticalLevel, Method, PendingLimit, PendingMode, Policy, UserLimit, UserNames,
-    Weights, WhenBlind,
+    Affinity, Baseline, CriticalLevel, DoorKind, Method, PendingLimit, PendingMode, Policy, UserLimit,
+    UserNames, Weights, WhenBlind,
 };
 pub use policy_change::{FieldFault, PolicyChange, WeightsChange};
 pub use policy_text::{FieldChange, SettingError};

@@ -174,4 +174,6 @@ pub enum RefusalReason {
     ListFull,
     /// As many logons are in progress as it may have.
     MaxPending,
+    /// It owes a place under this token for a request of other content.
+    Reused,
 }

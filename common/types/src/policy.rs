@@ -96,6 +96,23 @@ pub enum WhenBlind {
     Refuse,
 }
 
+/// What the host's own door speaks: its agent tries it, for a host with a dead door is the emptiest of all.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DoorKind {
+    /// The door is not tried.
+    #[default]
+    None,
+    /// An SSH server: it must send its banner.
+    Ssh,
+    /// An RDP server: it must confirm an X.224 connection.
+    Rdp,
+    /// An HTTP server: it must answer with a status below 500.
+    Http,
+    /// Anything that accepts a connection.
+    Tcp,
+}
+
 /// How login names travel between hosts, gateways and coordinators under TLS.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -187,7 +204,7 @@ pub struct Policy {
     pub min_possible_us: f64,
     /// Longer calls count as failed, microseconds.
     pub max_possible_us: f64,
-    /// Whether CPU and memory are predicted.
+    /// Whether the weighted load adds to CPU and memory what the logins on their way are expected to cost.
     pub predict: bool,
     /// Which sessions bring a user back.
     pub affinity: Affinity,
@@ -219,6 +236,8 @@ pub struct Policy {
     pub max_pending_mode: PendingMode,
     /// What happens when most agents are lost.
     pub when_blind: WhenBlind,
+    /// What the hosts' doors speak.
+    pub kind: DoorKind,
 }
 
 impl Default for Policy {
@@ -235,7 +254,7 @@ impl Default for Policy {
             // One microsecond: below what any timer of a transaction resolves.
             min_possible_us: 1.0,
             max_possible_us: 20_000_000.0,
-            predict: false,
+            predict: true,
             affinity: Affinity::default(),
             allow_unknown: false,
             reservation_ttl: Duration::from_secs(120),
@@ -251,11 +270,17 @@ impl Default for Policy {
             max_pending: PendingLimit::default(),
             max_pending_mode: PendingMode::default(),
             when_blind: WhenBlind::default(),
+            kind: DoorKind::default(),
         }
     }
 }
 
 impl Policy {
+    /// Whether decisions use what sessions are expected to cost.
+    pub fn predicts(&self) -> bool {
+        self.method == Method::Predictive || (self.method == Method::WeightedLoad && self.predict)
+    }
+
     /// Whether this user is one of the shared accounts.
     pub fn is_shared_account(&self, user: &UserKey) -> bool {
         self.shared_accounts.iter().any(|name| self.user_match.key(name).as_ref() == Some(user))

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{
-    Affinity, Baseline, CriticalLevel, Method, PendingLimit, PendingMode, Policy, UserLimit, UserMatch,
-    UserNames, Weights, WhenBlind,
+    Affinity, Baseline, CriticalLevel, DoorKind, Method, PendingLimit, PendingMode, Policy, UserLimit,
+    UserMatch, UserNames, Weights, WhenBlind,
     policy_check::{self, in_range},
 };
 
@@ -78,6 +78,7 @@ pub struct PolicyChange {
     pub max_pending: Option<PendingLimit>,
     pub max_pending_mode: Option<PendingMode>,
     pub when_blind: Option<WhenBlind>,
+    pub kind: Option<DoorKind>,
 }
 
 /// Tolerance on the sum of the weights: three weights of 33.33 must pass.
@@ -117,6 +118,7 @@ impl PolicyChange {
             max_pending: self.max_pending.unwrap_or(base.max_pending),
             max_pending_mode: self.max_pending_mode.unwrap_or(base.max_pending_mode),
             when_blind: self.when_blind.unwrap_or(base.when_blind),
+            kind: self.kind.unwrap_or(base.kind),
         };
         policy_check::check(&policy, &mut faults);
         if faults.is_empty() { Ok(policy) } else { Err(faults) }
@@ -157,6 +159,7 @@ impl PolicyChange {
             max_pending: Some(policy.max_pending),
             max_pending_mode: Some(policy.max_pending_mode),
             when_blind: Some(policy.when_blind),
+            kind: Some(policy.kind),
         }
     }
 }
@@ -279,15 +282,12 @@ mod tests {
     }
 
     #[test]
-    fn what_this_version_cannot_do_is_refused_by_name() {
-        let text = refusal(PolicyChange {
-            method: Some(Method::Predictive),
-            predict: Some(true),
-            ..Default::default()
-        });
-        for name in ["method = predictive", "predict = true"] {
-            assert!(text.contains(name), "{text}");
-        }
+    fn prediction_is_on_unless_it_is_turned_off() {
+        assert!(Policy::default().predict);
+        let change =
+            PolicyChange { method: Some(Method::Predictive), predict: Some(false), ..Default::default() };
+        let policy = change.apply_to(&Policy::default()).unwrap();
+        assert_eq!((policy.method, policy.predict), (Method::Predictive, false));
     }
 
     // rule: error-fields

@@ -68,21 +68,10 @@ pub(crate) fn check(policy: &Policy, faults: &mut Vec<FieldFault>) {
     check_shared_accounts(policy, faults);
 }
 
-/// What a method needs, and what this version cannot do: refused by name rather than done otherwise.
+/// What a method needs.
 fn check_method(policy: &Policy, faults: &mut Vec<FieldFault>) {
-    match policy.method {
-        Method::WeightedLoad | Method::Availability => {}
-        Method::FillFirst if policy.max_users == UserLimit::Unlimited => {
-            faults.push(FieldFault::new("method", "fill_first", "only with a finite max_users"));
-        }
-        Method::FillFirst => {}
-        Method::Predictive => {
-            let allowed = "weighted_load, availability or fill_first (this version does not predict)";
-            faults.push(FieldFault::new("method", "predictive", allowed));
-        }
-    }
-    if policy.predict {
-        faults.push(FieldFault::new("predict", true, "false (this version does not predict)"));
+    if policy.method == Method::FillFirst && policy.max_users == UserLimit::Unlimited {
+        faults.push(FieldFault::new("method", "fill_first", "only with a finite max_users"));
     }
 }
 

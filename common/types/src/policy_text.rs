@@ -61,7 +61,7 @@ const LEVEL: &str = "a percentage above 0, or off";
 const DURATION: &str = "a duration such as 200ms, 15s, 2m or 1h";
 const YES_NO: &str = "true or false";
 
-const FIELDS: [Field; 26] = [
+const FIELDS: [Field; 27] = [
     Field {
         name: "method",
         short: "method",
@@ -250,6 +250,13 @@ const FIELDS: [Field; 26] = [
         expected: "spread or refuse",
         set: |change, text| word(text).map(|value| change.when_blind = Some(value)),
         show: |policy| shown_word(&policy.when_blind),
+    },
+    Field {
+        name: "kind",
+        short: "kind",
+        expected: "ssh, rdp, http, tcp or none",
+        set: |change, text| word(text).map(|value| change.kind = Some(value)),
+        show: |policy| shown_word(&policy.kind),
     },
 ];
 

@@ -202,6 +202,13 @@ pub struct Load {
     pub overrides: HostOverrides,
     /// Coordinators that the agent holds a stream to.
     pub streams_held: u32,
+    /// Coordinators that the agent is configured to report to, >= 1, whether it reaches them now or not. Absent: it does
+    /// not say (0.1).
+    pub coordinators: Option<u32>,
+    /// Users that it keeps free for coordinators that have no stream to it.
+    pub held_back_users: u32,
+    /// Logons that it keeps free for them, where these have a hard limit.
+    pub held_back_places: u32,
     /// The host's wall clock, ms since 1970 UTC; only for showing skew.
     pub wall_clock_unix_ms: Option<u64>,
 }

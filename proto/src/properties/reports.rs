@@ -115,32 +115,44 @@ pub(super) fn load() -> impl Strategy<Value = Load> {
     (
         any::<(u64, u64, Option<u64>, Option<u64>, Option<u64>)>(),
         (option::of(percent()), option::of(0.0..=1e6), option::of(memory), option::of(sessions)),
-        any::<(Option<u32>, Option<u32>, u32)>(),
+        (any::<(Option<u32>, Option<u32>, u32)>(), option::of(1..=u32::MAX), any::<(u32, u32)>()),
         (readiness, option::of(millis(u64::MAX)), overrides),
         (vec(collector(), 0..4), vec(pending(), 0..4), vec(ended(), 0..4)),
         told_by_host(),
     )
-        .prop_map(|(numbers, metrics, counts, (readiness, uptime, overrides), lists, told)| Load {
-            sequence: numbers.0,
-            incarnation_ms: numbers.1,
-            tick_echo: numbers.2,
-            settings_version: numbers.3,
-            wall_clock_unix_ms: numbers.4,
-            cpu: metrics.0,
-            runnable_demand: metrics.1,
-            memory: metrics.2,
-            sessions: metrics.3,
-            users: counts.0,
-            processes: counts.1,
-            streams_held: counts.2,
-            readiness,
-            uptime,
-            overrides,
-            collectors: lists.0,
-            pending: lists.1,
-            ended: lists.2,
-            ..told
-        })
+        .prop_map(
+            |(
+                numbers,
+                metrics,
+                (counts, coordinators, held_back),
+                (readiness, uptime, overrides),
+                lists,
+                told,
+            )| Load {
+                coordinators,
+                held_back_users: held_back.0,
+                held_back_places: held_back.1,
+                sequence: numbers.0,
+                incarnation_ms: numbers.1,
+                tick_echo: numbers.2,
+                settings_version: numbers.3,
+                wall_clock_unix_ms: numbers.4,
+                cpu: metrics.0,
+                runnable_demand: metrics.1,
+                memory: metrics.2,
+                sessions: metrics.3,
+                users: counts.0,
+                processes: counts.1,
+                streams_held: counts.2,
+                readiness,
+                uptime,
+                overrides,
+                collectors: lists.0,
+                pending: lists.1,
+                ended: lists.2,
+                ..told
+            },
+        )
 }
 
 pub(super) fn operation(i: usize) -> impl Strategy<Value = OperationWindow> {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use proptest::{collection::vec, option, prelude::*};
 use usher_types::{
-    Affinity, Baseline, Change, CriticalLevel, HostMarks, HostMarksChange, Method, PendingLimit, PendingMode,
-    Policy, UserMatch, UserNames, Weights, WhenBlind,
+    Affinity, Baseline, Change, CriticalLevel, DoorKind, HostMarks, HostMarksChange, Method, PendingLimit,
+    PendingMode, Policy, UserMatch, UserNames, Weights, WhenBlind,
 };
 
 use super::values::{drain, limit, millis, pending, percent};
@@ -88,8 +88,9 @@ pub(super) fn limits_and_levels() -> impl Strategy<Value = Policy> {
         (millis(7 * 86_400_000), pending_limit()),
         prop_oneof![Just(PendingMode::Soft), Just(PendingMode::Hard)],
         prop_oneof![Just(WhenBlind::Spread), Just(WhenBlind::Refuse)],
+        prop_oneof![Just(DoorKind::None), Just(DoorKind::Ssh), Just(DoorKind::Rdp), Just(DoorKind::Http)],
     )
-        .prop_map(|(user_names, levels, limits, max_pending_mode, when_blind)| Policy {
+        .prop_map(|(user_names, levels, limits, max_pending_mode, when_blind, kind)| Policy {
             user_names,
             max_error_share_percent: levels.0,
             mem_critical: levels.1,
@@ -100,6 +101,7 @@ pub(super) fn limits_and_levels() -> impl Strategy<Value = Policy> {
             max_pending: limits.1,
             max_pending_mode,
             when_blind,
+            kind,
             ..Policy::default()
         })
 }

@@ -74,9 +74,17 @@ pub fn load(msg: v1::Load) -> (Load, Vec<FieldFault>) {
         ended: entries(&mut faults, "ended", msg.ended, MAX_PLACES, ended_place),
         settings_version: msg.settings_version,
         streams_held: msg.streams_held,
+        coordinators: msg.coordinators.and_then(|count| faults.ok(coordinators(count))),
+        held_back_users: msg.held_back_users,
+        held_back_places: msg.held_back_places,
         wall_clock_unix_ms: msg.wall_clock_unix_ms,
     };
     (load, faults.into_vec())
+}
+
+/// A host that reports says so to one coordinator at least.
+fn coordinators(count: u32) -> Result<u32, FieldFault> {
+    if count > 0 { Ok(count) } else { Err(FieldFault::new("coordinators", count, "1 and more")) }
 }
 
 /// A list cut to `max` entries, without those that are refused.
@@ -304,6 +312,17 @@ mod tests {
             HostOverrides { threshold: load.overrides.threshold, ..Default::default() }
         );
         assert_eq!(fields(&faults), ["capacity", "max_users", "range"]);
+    }
+
+    #[test]
+    fn a_host_that_does_not_say_how_many_coordinators_it_has_keeps_nothing_for_them() {
+        let (old, faults) = load(v1::Load { streams_held: 2, ..Default::default() });
+        assert_eq!((old.coordinators, old.held_back_users, old.held_back_places), (None, 0, 0));
+        assert!(faults.is_empty());
+        let (wrong, faults) =
+            load(v1::Load { coordinators: Some(0), held_back_users: 3, ..Default::default() });
+        assert_eq!((wrong.coordinators, wrong.held_back_users), (None, 3));
+        assert_eq!(fields(&faults), ["coordinators"]);
     }
 
     #[test]

@@ -50,6 +50,7 @@ pub fn policy_change(msg: v1::Policy) -> Result<PolicyChange, Vec<FieldFault>> {
             .max_pending_mode
             .and_then(|number| faults.ok(enums::pending_mode("max_pending_mode", number))),
         when_blind: msg.when_blind.and_then(|number| faults.ok(enums::when_blind("when_blind", number))),
+        kind: msg.kind.and_then(|number| faults.ok(enums::door_kind("kind", number))),
     };
     let faults = faults.into_vec();
     if faults.is_empty() { Ok(change) } else { Err(faults) }
@@ -190,6 +191,7 @@ mod tests {
             mem_critical: Some(v1::CriticalLevel { level: Some(v1::critical_level::Level::Off(false)) }),
             psi_critical: Some(v1::CriticalLevel::default()),
             when_blind: Some(0),
+            kind: Some(9),
             user_names: Some(4),
             max_pending_mode: Some(-1),
             ..Default::default()
@@ -206,6 +208,7 @@ mod tests {
             "max_pending",
             "max_pending_mode",
             "when_blind",
+            "kind",
         ];
         assert_eq!(fields, expected);
         assert!(user_limit("max_users", v1::UserLimit { limit: None }).is_err());

@@ -20,14 +20,16 @@ pub fn pool_settings(settings: &PoolSettings) -> v1::PoolSettings {
 
 /// The settings of a host's pool, for an agent of this version.
 ///
-/// An agent of 0.1 refuses settings whole if they ask for a way of ordering hosts or of finding baselines that it does
-/// not have, and would keep those it had. It orders no hosts, and has one way of finding baselines: it is told that.
+/// An agent of 0.1 refuses settings whole if they ask for a way of ordering hosts, of predicting or of finding baselines
+/// that it does not have, and would keep those it had. It orders no hosts and predicts nothing, and has one way of finding
+/// baselines: it is told that.
 pub fn pool_settings_for(agent_version: &str, settings: &PoolSettings) -> v1::PoolSettings {
     let mut msg = pool_settings(settings);
     if agent_version.starts_with("0.1.")
         && let Some(policy) = &mut msg.policy
     {
         policy.method = Some(v1::Method::WeightedLoad.into());
+        policy.predict = Some(false);
         policy.baseline = Some(v1::Baseline::Minimum.into());
     }
     msg
@@ -77,6 +79,7 @@ pub fn policy_change(change: &PolicyChange) -> v1::Policy {
         max_pending: change.max_pending.map(pending_limit),
         max_pending_mode: change.max_pending_mode.map(|mode| v1::PendingMode::from(mode).into()),
         when_blind: change.when_blind.map(|choice| v1::WhenBlind::from(choice).into()),
+        kind: change.kind.map(|kind| v1::DoorKind::from(kind).into()),
     }
 }
 
@@ -191,7 +194,8 @@ mod tests {
         assert_eq!(new, pool_settings(&settings));
         let policy = old.policy.as_mut().unwrap();
         assert_eq!((policy.method(), policy.baseline()), (v1::Method::WeightedLoad, v1::Baseline::Minimum));
-        (policy.method, policy.baseline) = (Some(2), Some(2));
+        assert_eq!(policy.predict, Some(false));
+        (policy.method, policy.baseline, policy.predict) = (Some(2), Some(2), Some(true));
         assert_eq!(old, new, "nothing else differs");
     }
 }

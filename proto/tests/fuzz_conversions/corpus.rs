@@ -157,6 +157,9 @@ pub(crate) fn loads() -> Vec<v1::Load> {
         penalties: penalties(),
         logons_in_progress: Some(v1::LogonsInProgress { now: 2, mean: 1.25 }),
         finished_logons: Some(v1::FinishedLogons { count: 9, seconds: 40.5, core_seconds: Some(12.0) }),
+        coordinators: Some(3),
+        held_back_users: 7,
+        held_back_places: 1,
         latched: Some(v1::BusyLatches { reasons: vec![text("availability"), text("mount"), text("soon")] }),
         ..old.clone()
     };

@@ -5,7 +5,8 @@
 //! a mean is never compared with a baseline that does not know it yet.
 //!
 //! Names come from programs that may put ids into them. Beyond a cap, new names go into one bucket that is counted and
-//! takes no part in the index; known ones go on.
+//! takes no part in the index; known ones go on. A name that nobody used for a day gives its place to a new one, with
+//! what was learned of it: otherwise a flood of ids would keep every later program out until the agent is restarted.
 
 mod counts;
 
@@ -21,6 +22,9 @@ use crate::baseline::{BaselineRecord, Learning, RecordFault};
 const LONGEST_PERIOD: Duration = Duration::from_secs(300);
 /// The longest report interval: for longer, one value of CPU use cannot speak.
 const LONGEST_CPU_INTERVAL: Duration = Duration::from_secs(3600);
+
+/// A name that was not used for so long may go when the place is needed: a day, so that a nightly job keeps its own.
+const UNUSED_AFTER: Duration = Duration::from_secs(24 * 3600);
 
 /// How samples are judged and kept.
 #[derive(Copy, Clone, PartialEq, Debug)]
@@ -57,16 +61,29 @@ struct Operation {
     learning: Learning,
     in_flight: u32,
     oldest_in_flight: Option<Duration>,
+    /// All closed periods since the start.
+    total: PeriodCounts,
+    /// The end of the last period in which it was used. Absent: it is new.
+    used_at: Option<BootTime>,
 }
 
 impl Operation {
     fn close_period(&mut self, periods: usize, passed: Duration, now: BootTime) {
         let closed = std::mem::take(&mut self.open);
+        self.total.add(&closed);
+        if !closed.is_empty() || self.in_flight > 0 || self.used_at.is_none() {
+            self.used_at = Some(now);
+        }
         self.learning.observe_period(closed.ok, closed.sum_us, passed, now);
         self.window.push_back(closed);
         while self.window.len() > periods {
             self.window.pop_front();
         }
+    }
+
+    /// Whether nobody used it for a day before `now`, nor in the open period.
+    fn is_unused(&self, now: BootTime) -> bool {
+        self.open.is_empty() && self.used_at.is_some_and(|at| now.since(at) >= UNUSED_AFTER)
     }
 
     fn report(&self, name: &OperationName, settings: &OperationSettings, now: BootTime) -> OperationWindow {
@@ -97,13 +114,22 @@ pub struct Operations {
     operations: BTreeMap<OperationName, Operation>,
     overflow_calls: u64,
     closed_at: Option<BootTime>,
+    /// Some name was unused for a day when the last period ended.
+    has_unused: bool,
     cpu_at: Option<BootTime>,
 }
 
 impl Operations {
     /// No operation yet.
     pub fn new(settings: OperationSettings) -> Self {
-        Self { settings, operations: BTreeMap::new(), overflow_calls: 0, closed_at: None, cpu_at: None }
+        Self {
+            settings,
+            operations: BTreeMap::new(),
+            overflow_calls: 0,
+            closed_at: None,
+            has_unused: false,
+            cpu_at: None,
+        }
     }
 
     /// Takes over new settings; what was counted and learned stays. Both estimators always learn, so another method of
@@ -210,6 +236,8 @@ impl Operations {
         if just_ended && operation.window.back().is_none_or(PeriodCounts::is_empty) {
             operation.window.pop_back();
             operation.window.push_back(counts);
+            operation.total.add(&counts);
+            operation.used_at = Some(now);
             // That the period passed was learned when it ended.
             operation.learning.observe_period(counts.ok, counts.sum_us, Duration::ZERO, now);
         } else {
@@ -222,13 +250,27 @@ impl Operations {
     fn operation(&mut self, name: &str, calls: f64) -> Result<&mut Operation, RejectedSample> {
         if !self.operations.contains_key(name) {
             let name = OperationName::new(name).map_err(|_| RejectedSample::BadName)?;
-            if self.operations.len() >= self.settings.max_names {
+            if self.operations.len() >= self.settings.max_names && !self.forget_unused() {
                 self.overflow_calls = self.overflow_calls.saturating_add(calls as u64);
                 return Err(RejectedSample::Overflow);
             }
             self.operations.insert(name, Operation::default());
         }
         self.operations.get_mut(name).ok_or(RejectedSample::BadName)
+    }
+
+    /// Forgets the name that was unused for the longest time, if that is a day. Whether there was one.
+    fn forget_unused(&mut self) -> bool {
+        let Some(now) = self.closed_at.filter(|_| self.has_unused) else { return false };
+        let unused = self.operations.iter().filter(|(_, operation)| operation.is_unused(now));
+        let longest = unused.min_by_key(|(_, operation)| operation.used_at).map(|(name, _)| name.clone());
+        match longest {
+            Some(name) => self.operations.remove(&name).is_some(),
+            None => {
+                self.has_unused = false;
+                false
+            }
+        }
     }
 
     /// Takes in the host's mean CPU use since the last call of this function; absent: not known. It says which hours
@@ -246,9 +288,20 @@ impl Operations {
     pub fn end_period(&mut self, now: BootTime) {
         let since = self.closed_at.replace(now);
         let passed = since.map_or(Duration::ZERO, |since| now.since(since)).min(LONGEST_PERIOD);
+        self.has_unused = false;
         for operation in self.operations.values_mut() {
             operation.close_period(self.settings.periods, passed, now);
+            self.has_unused |= operation.is_unused(now);
         }
+    }
+
+    /// What was counted of every operation since the start, the open period included.
+    pub fn totals(&self) -> impl Iterator<Item = (&OperationName, PeriodCounts)> {
+        self.operations.iter().map(|(name, operation)| {
+            let mut total = operation.total;
+            total.add(&operation.open);
+            (name, total)
+        })
     }
 
     /// The window as it is reported: every operation, with the baseline as it is after the last period.
@@ -295,5 +348,7 @@ impl Operations {
     }
 }
 
+#[cfg(test)]
+mod long_run_tests;
 #[cfg(test)]
 mod tests;

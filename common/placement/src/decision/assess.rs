@@ -11,15 +11,17 @@
 use std::collections::HashMap;
 
 use usher_availability::Basis;
-use usher_types::{BootTime, FailureCause, HostId, HostState, Method, PenaltyCause, PendingMode, Policy};
+use usher_types::{BootTime, FailureCause, HostId, HostState, Method, PenaltyCause};
 
 use super::{
     Excluded, Flags, Request, Tier, UserTrace, blind,
     order::{self, Class, Standing},
+    predict, scan,
+    words::Words,
 };
 use crate::{
-    farm::{CellWord, HostCell, HostView, PoolView, state_of},
-    load::{LoadTerms, Metrics, Scale},
+    farm::{CellWord, PoolView, state_of},
+    load::{LoadTerms, Metrics, PredictedLoad, Scale},
 };
 
 /// Everything that a decision depends on; the same inputs give the same decision.
@@ -28,7 +30,7 @@ pub struct Inputs<'a> {
     /// The pool.
     pub pool: &'a PoolView,
     /// Its cells, as they were read.
-    pub words: &'a [CellWord],
+    pub words: Words<'a>,
     /// What is asked. Its login name is not read: `user` stands for it.
     pub request: &'a Request,
     /// Where its user is already.
@@ -43,39 +45,14 @@ pub struct Inputs<'a> {
     pub seed: u64,
 }
 
-/// The limits that a host keeps itself, and under which it must be asked for each place.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub struct Limits {
-    /// Users and users of places, at most.
-    pub max_users: Option<u32>,
-    /// Logons in progress, at most; only where that limit is a hard one.
-    pub max_pending: Option<u32>,
-}
-
-impl Limits {
-    /// The limits of a host of a pool.
-    pub fn of(host: &HostView, policy: &Policy) -> Self {
-        let hard = policy.max_pending_mode == PendingMode::Hard;
-        Self {
-            max_users: host.max_users(policy).finite(),
-            max_pending: policy.max_pending.finite().filter(|_| hard),
-        }
-    }
-
-    /// Whether there is one.
-    pub fn any(self) -> bool {
-        self != Self::default()
-    }
-}
-
 /// What is true of every host of the pool for one request.
 #[derive(Clone, Debug)]
 pub struct Assessment<'a> {
     inputs: Inputs<'a>,
-    states: Vec<HostState>,
-    /// Users that the login adds to each.
-    adds: Vec<u32>,
-    metrics: Vec<Metrics>,
+    /// Hosts that count the user already, in ascending order: the login adds nobody to them.
+    counted: Vec<u32>,
+    /// The state and the numbers of every host, if they were all asked for; else each is computed when it is.
+    each: Vec<(HostState, Metrics)>,
     scale: Scale,
     holders: Option<&'a [u32]>,
     excluded: Vec<u32>,
@@ -89,63 +66,22 @@ pub struct Assessment<'a> {
 
 /// Assesses every host of the pool for a request.
 pub fn assess_pool<'a>(inputs: &Inputs<'a>) -> Assessment<'a> {
-    let (pool, request) = (inputs.pool, inputs.request);
-    let mut adds = vec![request.cost; pool.hosts.len()];
-    for position in inputs.user.counted_on().filter_map(|host_id| pool.members.position(host_id)) {
-        adds[position] = 0;
+    let mut assessment = Assessment::new(inputs);
+    match inputs.words {
+        Words::All(_) => {
+            assessment.assess_each();
+            assessment.scale = scale_of(inputs.pool, &assessment.each);
+            assessment.is_blind = blind::is_active(&assessment);
+        }
+        Words::Drawn(words) => assessment.scale_by_drawn(words),
     }
-    let states: Vec<HostState> = (0..pool.hosts.len())
-        .map(|n| state_of(&pool.state_input(n, inputs.words[n], adds[n], inputs.now)))
-        .collect();
-    let metrics: Vec<Metrics> =
-        pool.hosts.iter().zip(inputs.words).map(|(host, word)| metrics(host, *word, inputs.now)).collect();
-    let failover = request.failover.as_ref();
-    let all_of = |hosts: &[String]| -> Vec<u32> {
-        hosts.iter().flat_map(|host| pool.members.named(host)).copied().collect()
-    };
-    let mut from = failover.map_or(Vec::new(), |failover| pool.members.named(&failover.from_host).to_vec());
-    let from_host = if from.len() == 1 { from.pop() } else { None };
-    let mut tried: Vec<u32> = failover.map_or(Vec::new(), |failover| all_of(&failover.tried));
-    tried.append(&mut from);
-    let mut excluded = all_of(&request.exclude);
-    // Each host of the pool is looked up in them.
-    tried.sort_unstable();
-    excluded.sort_unstable();
-    let holders = |resource| pool.replicas.get(resource).map_or(&[][..], Vec::as_slice);
-    let mut assessment = Assessment {
-        scale: scale_of(pool, &states, &metrics),
-        holders: request.resource.as_ref().map(holders),
-        doors: inputs.doors.iter().map(|(host_id, accepts)| (host_id, *accepts)).collect(),
-        is_blind: false,
-        inputs: inputs.clone(),
-        states,
-        adds,
-        metrics,
-        excluded,
-        tried,
-        from_host,
-    };
-    assessment.is_blind = blind::is_active(&assessment);
     assessment
-}
-
-fn metrics(host: &HostView, word: CellWord, now: BootTime) -> Metrics {
-    let reading = host.reading.as_deref();
-    Metrics {
-        cpu: reading.and_then(|reading| reading.cpu_percent),
-        memory: reading.and_then(|reading| reading.memory).map(|memory| memory.used().get()),
-        users: word.users().map(f64::from),
-        pending: f64::from(word.pending_users()),
-        processes: reading.and_then(|reading| reading.processes).map(f64::from),
-        capacity: host.capacity(),
-        ramp: host.ramp(now),
-    }
 }
 
 /// The scale of the eligible hosts that are not ramping up; if all are, of the eligible ones; if there is none, of the
 /// unknown ones that may be chosen.
-fn scale_of(pool: &PoolView, states: &[HostState], metrics: &[Metrics]) -> Scale {
-    let all = states.iter().zip(metrics);
+fn scale_of(pool: &PoolView, each: &[(HostState, Metrics)]) -> Scale {
+    let all = each.iter();
     let eligible = all.clone().filter(|(state, _)| state.is_eligible()).map(|(_, metrics)| *metrics);
     let settled = eligible.clone().filter(|metrics| metrics.ramp.is_none());
     let compared =
@@ -158,12 +94,100 @@ fn scale_of(pool: &PoolView, states: &[HostState], metrics: &[Metrics]) -> Scale
         Scale::of(weights, floor, eligible, some_incomplete)
     } else {
         // Of hosts that are all unknown the places given there are known: without them equals would herd.
-        let unknown = all.filter(|(state, _)| **state == HostState::Unknown).map(|(_, metrics)| *metrics);
+        let unknown = all.filter(|(state, _)| *state == HostState::Unknown).map(|(_, metrics)| *metrics);
         Scale::of(weights, floor, unknown, some_incomplete)
     }
 }
 
+/// In a pool too large to be looked at as a whole: that of the snapshot, and what was placed on those drawn since.
+fn scale_of_drawn(assessment: &Assessment<'_>, words: &[(u32, CellWord)]) -> Scale {
+    let pool = assessment.inputs.pool;
+    let scale = pool.crowd.as_ref().map_or_else(|| scale_of(pool, &[]), |crowd| *crowd.scale());
+    let top = |top: f64, (position, word): &(u32, CellWord)| {
+        let adds = assessment.adds_users(*position as usize);
+        top.max(scan::users_per_capacity(pool, *position as usize, *word, adds))
+    };
+    scale.with_users(words.iter().fold(0.0, top))
+}
+
 impl<'a> Assessment<'a> {
+    /// What the request says of hosts; what is true of them is found when it is asked for.
+    pub(super) fn new(inputs: &Inputs<'a>) -> Self {
+        let (pool, request) = (inputs.pool, inputs.request);
+        let counted = inputs.user.counted_on().filter_map(|host_id| pool.members.position(host_id));
+        let mut counted: Vec<u32> = counted.filter_map(|position| u32::try_from(position).ok()).collect();
+        let failover = request.failover.as_ref();
+        let all_of = |hosts: &[String]| -> Vec<u32> {
+            hosts.iter().flat_map(|host| pool.members.named(host)).copied().collect()
+        };
+        let mut from =
+            failover.map_or(Vec::new(), |failover| pool.members.named(&failover.from_host).to_vec());
+        let from_host = if from.len() == 1 { from.pop() } else { None };
+        let mut tried: Vec<u32> = failover.map_or(Vec::new(), |failover| all_of(&failover.tried));
+        tried.append(&mut from);
+        let mut excluded = all_of(&request.exclude);
+        // Each host of the pool is looked up in them.
+        counted.sort_unstable();
+        tried.sort_unstable();
+        excluded.sort_unstable();
+        let holders = |resource| pool.replicas.get(resource).map_or(&[][..], Vec::as_slice);
+        Self {
+            inputs: inputs.clone(),
+            counted,
+            each: Vec::new(),
+            scale: Scale::of(pool.policy.weights, 0.0, std::iter::empty(), false),
+            holders: request.resource.as_ref().map(holders),
+            excluded,
+            tried,
+            doors: inputs.doors.iter().map(|(host_id, accepts)| (host_id, *accepts)).collect(),
+            is_blind: false,
+            from_host,
+        }
+    }
+
+    /// Computes the state and the numbers of every host.
+    pub(super) fn assess_each(&mut self) {
+        self.each = (0..self.inputs.pool.hosts.len())
+            .map(|position| (self.compute_state(position), self.compute_metrics(position)))
+            .collect();
+    }
+
+    /// Compares by the numbers of every host, one by one.
+    pub(super) fn scale_by_each(&mut self) {
+        self.assess_each();
+        self.scale = scale_of(self.inputs.pool, &self.each);
+    }
+
+    /// Compares by the numbers of the snapshot, and by what was placed on the drawn hosts since.
+    pub(super) fn scale_by_drawn(&mut self, words: &[(u32, CellWord)]) {
+        self.scale = scale_of_drawn(self, words);
+    }
+
+    pub(super) fn set_scale(&mut self, scale: Scale) {
+        self.scale = scale;
+    }
+
+    pub(super) fn set_blind(&mut self, is_blind: bool) {
+        self.is_blind = is_blind;
+    }
+
+    fn compute_state(&self, position: usize) -> HostState {
+        let inputs = &self.inputs;
+        let adds = self.adds_users(position);
+        state_of(&inputs.pool.state_input(position, inputs.words[position], adds, inputs.now))
+    }
+
+    fn compute_metrics(&self, position: usize) -> Metrics {
+        let Inputs { pool, words, now, .. } = self.inputs;
+        let (host, word) = (&pool.hosts[position], words[position]);
+        let metrics = host.metrics(word, now);
+        if pool.policy.method != Method::WeightedLoad || !pool.policy.predict {
+            return metrics;
+        }
+        let (expected_cpu, expected_memory) = predict::expected_points(pool, host, word);
+        Metrics { expected_cpu, expected_memory, ..metrics }
+    }
+
     /// What it was made from.
     pub fn inputs(&self) -> &Inputs<'a> {
         &self.inputs
@@ -171,7 +195,7 @@ impl<'a> Assessment<'a> {
 
     /// The state of the host at `position` for this request.
     pub fn state(&self, position: usize) -> HostState {
-        self.states[position]
+        self.each.get(position).map_or_else(|| self.compute_state(position), |(state, _)| *state)
     }
 
     /// What its users and processes are compared with.
@@ -181,29 +205,39 @@ impl<'a> Assessment<'a> {
 
     /// The numbers of the host at `position`.
     pub fn metrics(&self, position: usize) -> Metrics {
-        self.metrics[position]
+        self.each.get(position).map_or_else(|| self.compute_metrics(position), |(_, metrics)| *metrics)
     }
 
     /// The terms of the host at `position`. Absent if no metric is left to compare it by.
     pub fn terms(&self, position: usize) -> Option<LoadTerms> {
-        self.scale.terms(&self.metrics[position])
+        self.scale.terms(&self.metrics(position))
+    }
+
+    /// What the host at `position` is expected to have with one more login, by the learned costs.
+    pub fn predicted(&self, position: usize) -> PredictedLoad {
+        let inputs = &self.inputs;
+        predict::predicted(inputs.pool, &inputs.pool.hosts[position], inputs.words[position], inputs.now)
+    }
+
+    /// Whether nothing is known of the host at `position` that its demand could be predicted from.
+    pub(super) fn is_unpredictable(&self, position: usize) -> bool {
+        let inputs = &self.inputs;
+        let host = &inputs.pool.hosts[position];
+        predict::demand_input(host, inputs.words[position], inputs.now).is_unknown()
     }
 
     /// The expansion factor of the host at `position`, >= 1. That of a host which delivers an index of its own is the
     /// one at which the index has this value.
     pub fn expansion_factor(&self, position: usize) -> Option<f64> {
         let pool = self.inputs.pool;
-        let host = &pool.hosts[position];
-        let availability = host.availability(self.inputs.now);
-        availability.expansion_factor.or_else(|| {
-            let index = availability.index?;
-            Some(f64::exp2(host.range(&pool.policy) * (1.0 - index / 100.0)))
-        })
+        pool.hosts[position].expansion_factor(&pool.policy, self.inputs.now)
     }
 
     /// Users that the login adds to the host at `position`.
     pub fn adds_users(&self, position: usize) -> u32 {
-        self.adds[position]
+        let is_counted = |position: u32| self.counted.binary_search(&position).is_ok();
+        let is_counted = !self.counted.is_empty() && u32::try_from(position).is_ok_and(is_counted);
+        if is_counted { 0 } else { self.inputs.request.cost }
     }
 
     /// Words that qualify an answer with the host at `position`, of what is known about itself.
@@ -212,20 +246,43 @@ impl<'a> Assessment<'a> {
         // Of lost hosts the one with the fewest places comes first, whatever else is known or not.
         let at_its_door =
             u32::try_from(position).is_ok_and(|position| self.tier(position) == Ok(Tier::Blind));
-        let by_load = self.inputs.pool.policy.method == Method::WeightedLoad && !at_its_door;
-        let incomplete = by_load && self.terms(position).is_none_or(|terms| terms.filled.any());
+        let incomplete = match self.inputs.pool.policy.method {
+            _ if at_its_door => false,
+            Method::WeightedLoad => self.terms(position).is_none_or(|terms| terms.filled.any()),
+            Method::Predictive => self.predicted(position).is_incomplete,
+            Method::Availability | Method::FillFirst => false,
+        };
         Flags::NONE
             .with(Flags::INCOMPLETE, incomplete)
             .with(Flags::PROVISIONAL, availability.is_provisional)
             .with(Flags::SPARSE, availability.basis == Basis::Sparse)
             .with(Flags::IDLE, availability.basis == Basis::Idle)
             .with(Flags::STALLED, availability.basis == Basis::Stalled)
-            .with(Flags::RAMPING, self.metrics[position].ramp.is_some())
+            .with(Flags::RAMPING, self.inputs.pool.hosts[position].ramp(self.inputs.now).is_some())
     }
 
     /// The hosts of the pool.
     pub(super) fn positions(&self) -> std::ops::Range<u32> {
-        0..u32::try_from(self.states.len()).unwrap_or(u32::MAX)
+        0..u32::try_from(self.inputs.pool.hosts.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Hosts that stand otherwise for this request than for any other, in ascending order.
+    pub(super) fn named(&self) -> Vec<u32> {
+        let unwilling = self.inputs.unwilling.iter();
+        let unwilling = unwilling.filter_map(|(host_id, _)| self.inputs.pool.members.position(host_id));
+        let marked = self.inputs.request.resource.as_ref();
+        let marked = marked.and_then(|resource| self.inputs.pool.marked.get(resource)).into_iter().flatten();
+        let mut named: Vec<u32> = unwilling.filter_map(|position| u32::try_from(position).ok()).collect();
+        named.extend(self.counted.iter().chain(&self.excluded).chain(&self.tried).chain(&self.from_host));
+        named.extend(marked.map(|(position, _)| *position));
+        named.sort_unstable();
+        named.dedup();
+        named
+    }
+
+    /// Positions of the hosts that hold the resource that is asked for, in ascending order. Absent: any host will do.
+    pub(super) fn holders(&self) -> Option<&'a [u32]> {
+        self.holders
     }
 
     /// Why the host at `position` comes last for this gateway.
@@ -295,6 +352,12 @@ impl<'a> Assessment<'a> {
 
     /// How the host at `position` stands, or what speaks against it.
     pub(super) fn standing(&self, position: u32) -> Result<Standing, Excluded> {
+        let class = self.class(position)?;
+        Ok(Standing { class, rank: order::rank(self, position as usize, class.tier) })
+    }
+
+    /// The class of the host at `position`, or what speaks against it.
+    pub(super) fn class(&self, position: u32) -> Result<Class, Excluded> {
         if let Some(excluded) = self.ruled_out(position) {
             return Err(excluded);
         }
@@ -306,19 +369,18 @@ impl<'a> Assessment<'a> {
         self.check_room(at)?;
         let inputs = &self.inputs;
         let zone = inputs.request.client_zone.as_ref();
-        let class = Class {
+        Ok(Class {
             silent: inputs.words[at].is_silent(),
             penalised: self.penalised(at).is_some(),
             tier,
             at_pending_limit: self.is_at_pending_limit(at),
             far: zone.is_some_and(|zone| inputs.pool.hosts[at].facts.zone.as_ref() != Some(zone)),
-        };
-        Ok(Standing { class, rank: order::rank(self, at, tier) })
+        })
     }
 
     fn tier(&self, position: u32) -> Result<Tier, Excluded> {
         let at = position as usize;
-        match self.states[at] {
+        match self.state(at) {
             // It says that it is busy, whatever its numbers say.
             HostState::Available | HostState::Warming if self.from_host == Some(position) => Ok(Tier::Busy),
             HostState::Available => Ok(Tier::Available),
@@ -334,48 +396,15 @@ impl<'a> Assessment<'a> {
 
     fn is_at_pending_limit(&self, position: usize) -> bool {
         let limit = self.inputs.pool.policy.max_pending.finite();
-        limit.is_some_and(|limit| self.inputs.words[position].places() >= limit)
+        limit.is_some_and(|limit| self.logons_in_progress(position) >= limit)
     }
 
-    /// Whether another place fits on the host at `position`, as far as this coordinator may say.
-    pub(super) fn check_room(&self, position: usize) -> Result<(), Excluded> {
-        let host = &self.inputs.pool.hosts[position];
-        let word = self.inputs.words[position];
-        let adds = self.adds[position];
-        if !HostCell::has_room(word, adds) {
-            return Err(Excluded::CellFull);
-        }
-        let limits = Limits::of(host, &self.inputs.pool.policy);
-        if limits.max_pending.is_some_and(|limit| word.places() >= limit) {
-            return Err(Excluded::MaxPending);
-        }
-        if !limits.any() || self.can_be_asked(position) {
-            return Ok(());
-        }
-        let reading = host.reading.as_deref();
-        let (listed_users, listed_places, coordinators) = reading.map_or((0, 0, 1), |reading| {
-            (reading.listed_pending_users, reading.listed_places, reading.streams_held.max(1))
-        });
-        let share = |limit: u32, used: u32, own: u32, adds: u32| {
-            u64::from(own) + u64::from(adds) <= u64::from(limit.saturating_sub(used) / coordinators)
-        };
-        if let Some(limit) = limits.max_users {
-            let used = word.users().unwrap_or(limit).saturating_add(listed_users);
-            let given = word.pending_users().saturating_add(host.unheard_users);
-            if !share(limit, used, given.saturating_sub(listed_users), adds) {
-                return Err(Excluded::OutOfShare);
-            }
-        }
-        match limits.max_pending {
-            Some(limit) if !share(limit, listed_places, word.places().saturating_sub(listed_places), 1) => {
-                Err(Excluded::MaxPending)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether the host at `position` can be asked for a place.
-    pub(super) fn can_be_asked(&self, position: usize) -> bool {
-        self.inputs.pool.hosts[position].can_be_asked() && !blind::is_lost(self, position)
+    /// Logons on their way to the host at `position` and in progress on it. The latter count once it is learned how long a
+    /// logon takes: before that nobody can tell which of its sessions are still logging on.
+    pub(super) fn logons_in_progress(&self, position: usize) -> u32 {
+        let pool = self.inputs.pool;
+        let reading = pool.hosts[position].reading.as_deref();
+        let known = reading.filter(|_| pool.costs.logon_seconds.is_learned);
+        self.inputs.words[position].places().saturating_add(known.map_or(0, |reading| reading.logons))
     }
 }

@@ -5,14 +5,16 @@
 //! all send their users to the one host that looks best to all of them. Filling hosts one after the other is the
 //! opposite of spreading, so there the whole class is ranked.
 
-use rand::{Rng, RngExt, SeedableRng, seq::index};
+use rand::{RngExt, SeedableRng, seq::index};
 use rand_pcg::Pcg64Mcg;
 use usher_types::Method;
 
 use super::{
-    Assessment, Excluded, Flags, Inputs, Limits, Redirect, Refusal, RefusalKind, Tier, assess_pool, blind,
+    Assessment, Flags, Inputs, Limits, Redirect, Refusal, RefusalKind, Tier, blind,
     order::{Class, Rank, Standing},
     own, redirect,
+    scan::Scan,
+    words::Words,
 };
 use crate::{farm::SessionAt, load::LoadTerms};
 
@@ -37,6 +39,8 @@ pub enum PlacementReason {
     LowestLoad,
     /// The lowest expansion factor, logins on their way included.
     HighestAvailability,
+    /// The lowest expected demand.
+    Predicted,
     /// The fullest that still has a place.
     Fill,
     /// All are busy: the host that the login came from.
@@ -52,6 +56,7 @@ impl PlacementReason {
             Self::Preferred => "PREFERRED",
             Self::LowestLoad => "LOWEST_LOAD",
             Self::HighestAvailability => "HIGHEST_AVAILABILITY",
+            Self::Predicted => "PREDICTED",
             Self::Fill => "FILL",
             Self::Original => "ORIGINAL",
         }
@@ -136,24 +141,27 @@ impl Decision {
 
 /// Decides.
 pub fn decide(inputs: &Inputs<'_>) -> Decision {
-    if inputs.pool.is_stale(inputs.now) {
-        return Decision::Refused(Refusal::plain(RefusalKind::Stale));
-    }
-    let assessment = assess_pool(inputs);
-    if assessment.resource_is_unknown() {
-        return Decision::Refused(Refusal::plain(RefusalKind::UnknownResource));
-    }
-    own::own_host(&assessment).unwrap_or_else(|| rank(&assessment))
+    decide_by_scan(inputs).0
 }
 
-fn rank(assessment: &Assessment<'_>) -> Decision {
+/// Decides, and says how hosts stood. Absent: nobody was looked at.
+pub(super) fn decide_by_scan(inputs: &Inputs<'_>) -> (Decision, Option<Scan>) {
+    if inputs.pool.is_stale(inputs.now) {
+        return (Decision::Refused(Refusal::plain(RefusalKind::Stale)), None);
+    }
+    let mut assessment = Assessment::new(inputs);
+    if assessment.resource_is_unknown() {
+        return (Decision::Refused(Refusal::plain(RefusalKind::UnknownResource)), None);
+    }
+    let scan = Scan::of(&mut assessment);
+    let decision = own::own_host(&assessment).unwrap_or_else(|| rank(&assessment, &scan));
+    (decision, Some(scan))
+}
+
+fn rank(assessment: &Assessment<'_>, scan: &Scan) -> Decision {
     let inputs = assessment.inputs();
-    let hosts = assessment.positions();
-    let standings: Vec<Result<Standing, Excluded>> =
-        hosts.clone().map(|position| assessment.standing(position)).collect();
-    let candidates =
-        || hosts.clone().zip(&standings).filter_map(|(n, standing)| Some((n, standing.as_ref().ok()?)));
-    let best_class = candidates().map(|(_, standing)| standing.class).min();
+    let best = scan.best();
+    let best_class = best.map(Class::of_code);
     // Lost hosts come after those that are well, but before those on which logins fail.
     if assessment.is_blind() && best_class.is_none_or(|class| class.silent || class.penalised) {
         let doors = blind::doors_to_try(assessment);
@@ -161,26 +169,25 @@ fn rank(assessment: &Assessment<'_>) -> Decision {
             return Decision::TryDoors(doors);
         }
     }
-    let Some(best_class) = best_class else {
-        let excluded =
-            hosts.clone().zip(&standings).filter_map(|(n, standing)| Some((n, *standing.as_ref().err()?)));
-        return Decision::Refused(Refusal::of(excluded));
+    let (Some(best), Some(best_class)) = (best, best_class) else {
+        return Decision::Refused(Refusal::of(assessment));
     };
-    let (position, tied, reason) = match fixed_choice(assessment, &standings, best_class) {
+    let (position, tied, reason) = match fixed_choice(assessment, best_class) {
         Some((position, reason)) => (position, 1, reason),
         None => {
-            let (position, tied) = best_of(candidates(), best_class, inputs);
+            let (position, tied) = best_of(scan, best, inputs);
             (position, tied, reason_of(inputs, best_class.tier))
         }
     };
-    let Some(Ok(standing)) = standings.get(position as usize) else {
+    let Ok(standing) = assessment.standing(position) else {
         return Decision::Refused(Refusal::plain(RefusalKind::AllOffline));
     };
+    let alternatives = scan.next_best(position, ALTERNATIVES);
     Decision::Take(Choice {
         tied,
         reason,
-        alternatives: alternatives(candidates(), position),
-        ..choice(assessment, position, standing)
+        alternatives: alternatives.into_iter().map(|(position, rank)| (position, rank.shown())).collect(),
+        ..choice(assessment, position, &standing)
     })
 }
 
@@ -216,26 +223,20 @@ fn reason_of(inputs: &Inputs<'_>, tier: Tier) -> PlacementReason {
     match inputs.pool.policy.method {
         // Of lost hosts the one with the fewest places on their way.
         _ if tier == Tier::Blind => PlacementReason::LowestLoad,
-        Method::WeightedLoad | Method::Predictive => PlacementReason::LowestLoad,
+        Method::WeightedLoad => PlacementReason::LowestLoad,
+        Method::Predictive => PlacementReason::Predicted,
         Method::Availability => PlacementReason::HighestAvailability,
         Method::FillFirst => PlacementReason::Fill,
     }
 }
 
 /// The host that is chosen whatever the loads: the original if all are busy, or the home server if none is better.
-fn fixed_choice(
-    assessment: &Assessment<'_>,
-    standings: &[Result<Standing, Excluded>],
-    best: Class,
-) -> Option<(u32, PlacementReason)> {
+fn fixed_choice(assessment: &Assessment<'_>, best: Class) -> Option<(u32, PlacementReason)> {
     // Neither zones nor logons in progress matter here: it is where the user belongs.
-    let is_best = |class: Class| {
+    let is_best = |class: &Class| {
         (class.silent, class.penalised, class.tier) == (best.silent, best.penalised, best.tier)
     };
-    let good = |position: u32| {
-        let standing = standings.get(position as usize).and_then(|standing| standing.as_ref().ok());
-        standing.filter(|standing| is_best(standing.class))
-    };
+    let good = |position: u32| assessment.class(position).ok().filter(is_best);
     if assessment.comes_busy()
         && best.tier == Tier::Busy
         && let Some(from) = assessment.from_host.filter(|from| good(*from).is_some())
@@ -245,58 +246,54 @@ fn fixed_choice(
     let inputs = assessment.inputs();
     let preferred = inputs.request.prefer_host.as_deref().and_then(|host| inputs.pool.find(host))?;
     let preferred = u32::try_from(preferred).ok()?;
-    good(preferred).filter(|standing| !standing.class.penalised)?;
+    good(preferred).filter(|class| !class.penalised)?;
     Some((preferred, PlacementReason::Preferred))
 }
 
 /// The best host of the class, equals at random, and how many were equal.
-fn best_of<'s>(
-    candidates: impl Iterator<Item = (u32, &'s Standing)>,
-    class: Class,
-    inputs: &Inputs<'_>,
-) -> (u32, u32) {
-    let mut rng = Pcg64Mcg::seed_from_u64(inputs.seed);
-    let members =
-        candidates.filter(|(_, standing)| standing.class == class).map(|(n, standing)| (n, standing.rank));
-    if inputs.pool.policy.method == Method::FillFirst || !inputs.pool.has_peers() {
-        return lowest(members, &mut rng);
+fn best_of(scan: &Scan, best: u8, inputs: &Inputs<'_>) -> (u32, u32) {
+    let mut lowest = Lowest { rng: Pcg64Mcg::seed_from_u64(inputs.seed), best: None, tied: 0 };
+    let is_drawn = matches!(inputs.words, Words::Drawn(_));
+    if inputs.pool.policy.method == Method::FillFirst || !inputs.pool.has_peers() || is_drawn {
+        scan.offer_members(best, &mut lowest);
+    } else {
+        let members: Vec<(u32, Rank)> = scan.members(best).collect();
+        let drawn = DRAWN.max(members.len() / ONE_DRAWN_OF).min(members.len());
+        for n in index::sample(&mut lowest.rng, members.len(), drawn) {
+            let (position, rank) = members[n];
+            lowest.take(position, rank);
+        }
     }
-    let members: Vec<(u32, Rank)> = members.collect();
-    let drawn = DRAWN.max(members.len() / ONE_DRAWN_OF).min(members.len());
-    let drawn = index::sample(&mut rng, members.len(), drawn);
-    lowest(drawn.into_iter().map(|n| members[n]), &mut rng)
+    (lowest.best.map_or(0, |(position, _)| position), lowest.tied)
 }
 
-fn lowest(members: impl Iterator<Item = (u32, Rank)>, rng: &mut impl Rng) -> (u32, u32) {
-    let mut best: Option<(u32, Rank)> = None;
-    let mut tied = 0u32;
-    for (position, rank) in members {
-        match best {
+/// The lowest rank so far, equals at random.
+pub(super) struct Lowest {
+    rng: Pcg64Mcg,
+    best: Option<(u32, Rank)>,
+    tied: u32,
+}
+
+impl Lowest {
+    /// Whether every rank with this score or a higher one comes after it.
+    pub(super) fn comes_before(&self, score: f64) -> bool {
+        self.best.is_some_and(|(_, lowest)| {
+            lowest.group == 0 && score > lowest.score && !Rank::ties(Rank { group: 0, score }, lowest)
+        })
+    }
+
+    /// Takes a host into account.
+    pub(super) fn take(&mut self, position: u32, rank: Rank) {
+        match self.best {
             Some((_, lowest)) if rank.ties(lowest) => {
-                tied += 1;
+                self.tied += 1;
                 // Each of k equals stays with probability 1/k.
-                if rng.random_range(0..tied) == 0 {
-                    best = Some((position, lowest));
+                if self.rng.random_range(0..self.tied) == 0 {
+                    self.best = Some((position, lowest));
                 }
             }
             Some((_, lowest)) if rank.order(lowest).is_gt() => {}
-            _ => (best, tied) = (Some((position, rank)), 1),
+            _ => (self.best, self.tied) = (Some((position, rank)), 1),
         }
     }
-    (best.map_or(0, |(position, _)| position), tied)
-}
-
-fn alternatives<'s>(
-    candidates: impl Iterator<Item = (u32, &'s Standing)>,
-    chosen: u32,
-) -> Vec<(u32, Option<f64>)> {
-    let mut best: Vec<(u32, &Standing)> = Vec::with_capacity(ALTERNATIVES + 1);
-    for (position, standing) in candidates.filter(|(position, _)| *position != chosen) {
-        let after = best.partition_point(|(_, other)| other.order(standing).is_le());
-        if after < ALTERNATIVES {
-            best.insert(after, (position, standing));
-            best.truncate(ALTERNATIVES);
-        }
-    }
-    best.into_iter().map(|(position, standing)| (position, standing.rank.shown())).collect()
 }

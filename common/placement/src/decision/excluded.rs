@@ -25,6 +25,8 @@ pub enum Excluded {
     NoAnswer,
     /// It cannot be asked, and this coordinator's share of its free places is given out.
     OutOfShare,
+    /// It keeps what is free of it for coordinators that have no stream to it, as their shares.
+    KeptForOthers,
     /// More places are on their way to it than can be counted.
     CellFull,
     /// Its agent is lost, and its own door accepts nobody.
@@ -46,6 +48,7 @@ impl Excluded {
             Self::RefusedConsent => "refused its consent",
             Self::NoAnswer => "did not answer when asked",
             Self::OutOfShare => "cannot be asked, and its share is given out",
+            Self::KeptForOthers => "keeps what is free for coordinators that cannot reach it",
             Self::CellFull => "too many places on their way",
             Self::DoorShut => "its agent is lost and its door is shut",
         }
@@ -58,6 +61,9 @@ impl Excluded {
 
     /// Whether the host is full, as far as this coordinator may give its places.
     pub(super) const fn is_full(self) -> bool {
-        matches!(self, Self::State(HostState::MaxUsers) | Self::OutOfShare | Self::CellFull)
+        matches!(
+            self,
+            Self::State(HostState::MaxUsers) | Self::OutOfShare | Self::KeptForOthers | Self::CellFull
+        )
     }
 }

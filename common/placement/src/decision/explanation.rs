@@ -10,8 +10,13 @@ use usher_types::{HostState, Method, PenaltyCause, PendingLimit};
 use super::{
     Assessment, Decision, Excluded, Flags, Inputs, Tier, assess_pool, decide,
     order::{self, Standing},
+    predict,
+    words::Words,
 };
-use crate::{farm::state_reason, load::LoadTerms};
+use crate::{
+    farm::state_reason,
+    load::{DemandInput, LoadTerms, PredictedLoad},
+};
 
 /// Candidates that a reduced explanation keeps beside the chosen one.
 const KEPT: usize = 16;
@@ -23,6 +28,10 @@ pub struct HostNumbers {
     pub cpu_percent: Option<f64>,
     /// Memory in use, percent 0..=100.
     pub memory_percent: Option<f64>,
+    /// Points that the logins on their way are expected to add to the CPU. Absent: the pool does not predict.
+    pub expected_cpu: Option<f64>,
+    /// Points that they are expected to add to the memory in use.
+    pub expected_memory: Option<f64>,
     /// Users seen.
     pub users: Option<u32>,
     /// Users of places given out and not seen yet.
@@ -33,6 +42,15 @@ pub struct HostNumbers {
     pub capacity: Option<f64>,
     /// Limit of users.
     pub max_users: Option<u32>,
+}
+
+/// What a prediction was made from, and what it is.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct ExplainedPrediction {
+    /// What was known of the host.
+    pub input: DemandInput,
+    /// The terms.
+    pub load: PredictedLoad,
 }
 
 /// One host of an explanation.
@@ -60,6 +78,8 @@ pub struct ExplainedHost {
     pub expansion_factor: Option<f64>,
     /// Its terms, which add up to the score. Absent: it was not ranked by them, or no metric is known.
     pub terms: Option<LoadTerms>,
+    /// What it is expected to have with the login, whose terms add up to the score. Absent: the pool does not rank by that.
+    pub predicted: Option<ExplainedPrediction>,
     /// Users and places as a share of its limit; where the fullest host comes first.
     pub filled_share: Option<f64>,
     /// The number by which it was ranked, low is good. Absent: it was not ranked, or what that needs is not known.
@@ -76,6 +96,17 @@ pub struct ExplainedHost {
     pub flags: Flags,
 }
 
+/// How many hosts of a large pool a decision looked at.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Drawn {
+    /// Those that were drawn, and those that the request is about.
+    pub looked_at: usize,
+    /// Hosts of the pool.
+    pub of: usize,
+    /// Hosts of the best class as of the snapshot: those that were drawn from.
+    pub best_class: usize,
+}
+
 /// A decision, explained.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Explanation {
@@ -87,7 +118,9 @@ pub struct Explanation {
     pub top_users: Option<f64>,
     /// The largest number of processes, likewise.
     pub top_processes: Option<f64>,
-    /// Every host of the pool: candidates best first, then the others.
+    /// In a pool too large to be looked at as a whole: how many hosts were looked at. Absent: all.
+    pub drawn: Option<Drawn>,
+    /// Every host that was looked at: candidates best first, then the others.
     pub hosts: Vec<ExplainedHost>,
     /// How many hosts each rule excluded, by the rule's text.
     pub excluded_counts: BTreeMap<&'static str, u32>,
@@ -119,8 +152,17 @@ pub fn explain(inputs: &Inputs<'_>) -> Explanation {
     let assessment = assess_pool(inputs);
     let decision = decide(inputs);
     let chosen = decision.position();
+    let looked_at: Vec<u32> = match inputs.words {
+        Words::All(_) => assessment.positions().collect(),
+        Words::Drawn(words) => words.iter().map(|(position, _)| *position).collect(),
+    };
+    let drawn = matches!(inputs.words, Words::Drawn(_)).then(|| Drawn {
+        looked_at: looked_at.len(),
+        of: inputs.pool.hosts.len(),
+        best_class: inputs.pool.crowd.as_ref().map_or(0, |crowd| crowd.best_class()),
+    });
     let mut hosts: Vec<(u32, Result<Standing, Excluded>)> =
-        assessment.positions().map(|position| (position, assessment.standing(position))).collect();
+        looked_at.into_iter().map(|position| (position, assessment.standing(position))).collect();
     hosts.sort_by(|(a, of_a), (b, of_b)| {
         // The chosen one first, as it was chosen among equals; then candidates by rank; then the others.
         let is_chosen = |position: &u32| Some(*position) != chosen;
@@ -144,6 +186,7 @@ pub fn explain(inputs: &Inputs<'_>) -> Explanation {
     });
     let by_load = inputs.pool.policy.method == Method::WeightedLoad;
     Explanation {
+        drawn,
         hosts: explained.collect(),
         method: inputs.pool.policy.method,
         top_users: Some(assessment.scale().top_users).filter(|_| by_load),
@@ -182,14 +225,26 @@ fn explain_host(
         availability_index: availability.index.filter(|_| uses_index),
         expansion_factor: assessment.expansion_factor(position).filter(|_| uses_index),
         terms: assessment.terms(position).filter(|_| ranked_by(Method::WeightedLoad)),
+        predicted: Some(position)
+            .filter(|_| ranked_by(Method::Predictive))
+            .map(|position| explain_prediction(assessment, position)),
         filled_share: order::filled_share(assessment, position).filter(|_| ranked_by(Method::FillFirst)),
         score: standing_ok.and_then(|standing| standing.rank.shown()),
         penalised: assessment.penalised(position),
         is_silent: inputs.words[position].is_silent(),
         logons_in_progress: (policy.max_pending != PendingLimit::Unlimited)
-            .then(|| inputs.words[position].places()),
+            .then(|| assessment.logons_in_progress(position)),
         ramp: assessment.metrics(position).ramp,
         flags: assessment.host_flags(position),
+    }
+}
+
+fn explain_prediction(assessment: &Assessment<'_>, position: usize) -> ExplainedPrediction {
+    let inputs = assessment.inputs();
+    let host = &inputs.pool.hosts[position];
+    ExplainedPrediction {
+        input: predict::demand_input(host, inputs.words[position], inputs.now),
+        load: assessment.predicted(position),
     }
 }
 
@@ -198,9 +253,12 @@ fn numbers(assessment: &Assessment<'_>, position: usize) -> HostNumbers {
     let (host, policy, word) = (&inputs.pool.hosts[position], &inputs.pool.policy, inputs.words[position]);
     let metrics = assessment.metrics(position);
     let by_load = policy.method == Method::WeightedLoad;
+    let predicts = by_load && policy.predict;
     HostNumbers {
         cpu_percent: metrics.cpu.filter(|_| by_load),
         memory_percent: metrics.memory.filter(|_| by_load),
+        expected_cpu: Some(metrics.expected_cpu).filter(|_| predicts),
+        expected_memory: Some(metrics.expected_memory).filter(|_| predicts),
         users: word.users(),
         pending_users: word.pending_users(),
         processes: host.reading.as_ref().and_then(|reading| reading.processes).filter(|_| by_load),

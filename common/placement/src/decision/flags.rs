@@ -24,7 +24,7 @@ flags! {
     ALL_BUSY = 0, "all_busy";
     /// The host has as many logons in progress as it should have; so has every better one.
     OVER_PENDING = 1, "over_pending";
-    /// A metric of the host was not known and stands for the pool's median.
+    /// A metric of the host was not known: the pool's median stands for it, or, for users that nobody knows, its places.
     INCOMPLETE = 2, "incomplete";
     /// No quiet hour has confirmed the baselines behind its availability yet.
     PROVISIONAL = 3, "provisional";
@@ -57,6 +57,12 @@ impl Flags {
     #[must_use]
     pub const fn with(self, flag: Self, set: bool) -> Self {
         if set { Self(self.0 | flag.0) } else { self }
+    }
+
+    /// Without `flag`.
+    #[must_use]
+    pub const fn without(self, flag: Self) -> Self {
+        Self(self.0 & !flag.0)
     }
 }
 

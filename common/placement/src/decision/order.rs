@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `weighted_load` | the weighted load, 0..=100; of a host that is ramping up perhaps more |
 //! | `availability` | `XF (1 + pending / max(1, users))`, >= 1: how much slower it answers than without load, made worse by the logins that are on their way and not measured yet. While ramping up, `max(1, users)` is multiplied by its ramp. Hosts whose XF is not known come after all others, fewest users first |
+//! | `predictive` | the expected demand and memory with this login, >= 0. Hosts of which neither is known come after all others |
 //! | `fill_first` | the free share of its user limit, `1 - (users + pending) / max_users`: the fullest first. Without a limit of its own a host is never filled: 1. Ramping hosts come last |
 //!
 //! A host whose agent is lost has old numbers only; of such hosts the one with the fewest places on their way comes first.
@@ -73,6 +74,63 @@ pub(super) struct Class {
     pub far: bool,
 }
 
+/// A class and a group of rank in one number, the lower first; what many hosts are compared by at once.
+///
+/// | bit | content |
+/// |---|---|
+/// | 7 | silent |
+/// | 6 | penalised |
+/// | 3..=5 | tier |
+/// | 2 | at the limit of logons in progress |
+/// | 1 | far |
+/// | 0 | group of rank |
+pub(super) mod code {
+    pub(in crate::decision) const SILENT_SHIFT: u32 = 7;
+    pub(in crate::decision) const PENALISED_SHIFT: u32 = 6;
+    pub(in crate::decision) const TIER_SHIFT: u32 = 3;
+    pub(in crate::decision) const AT_LIMIT_SHIFT: u32 = 2;
+    pub(in crate::decision) const FAR_SHIFT: u32 = 1;
+    /// In place of a code: no candidate. After all others.
+    pub(in crate::decision) const NONE: u8 = u8::MAX;
+}
+
+/// The code of a host of which only its tier, as a number, and its group are known. [`code::NONE`] without a tier.
+pub(crate) const fn code_of_tier(tier: u8, group: u8) -> u8 {
+    if tier == code::NONE { code::NONE } else { tier << code::TIER_SHIFT | group }
+}
+
+impl Standing {
+    /// See [`code`].
+    pub(super) fn code(&self) -> u8 {
+        let Class { silent, penalised, tier, at_pending_limit, far } = self.class;
+        u8::from(silent) << code::SILENT_SHIFT
+            | u8::from(penalised) << code::PENALISED_SHIFT
+            | (tier as u8) << code::TIER_SHIFT
+            | u8::from(at_pending_limit) << code::AT_LIMIT_SHIFT
+            | u8::from(far) << code::FAR_SHIFT
+            | self.rank.group
+    }
+}
+
+impl Class {
+    /// That of a code which is none of no candidate.
+    pub(super) const fn of_code(code: u8) -> Self {
+        Self {
+            silent: code >> code::SILENT_SHIFT & 1 == 1,
+            penalised: code >> code::PENALISED_SHIFT & 1 == 1,
+            tier: match code >> code::TIER_SHIFT & 7 {
+                0 => Tier::Available,
+                1 => Tier::Warming,
+                2 => Tier::Busy,
+                3 => Tier::Unknown,
+                _ => Tier::Blind,
+            },
+            at_pending_limit: code >> code::AT_LIMIT_SHIFT & 1 == 1,
+            far: code >> code::FAR_SHIFT & 1 == 1,
+        }
+    }
+}
+
 /// Where a host stands within its class.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub(super) struct Rank {
@@ -131,8 +189,11 @@ pub(super) fn rank(assessment: &Assessment<'_>, position: usize, tier: Tier) -> 
             let free = filled_share(assessment, position).map_or(1.0, |filled| 1.0 - filled);
             Rank { group: u8::from(metrics.ramp.is_some()), score: free }
         }
-        // Policies with `predictive` are refused when they are applied.
-        Method::WeightedLoad | Method::Predictive => {
+        Method::Predictive => Rank {
+            group: u8::from(assessment.is_unpredictable(position)),
+            score: assessment.predicted(position).score(),
+        },
+        Method::WeightedLoad => {
             Rank::scored(assessment.terms(position).map_or(f64::INFINITY, |terms| terms.weighted_load()))
         }
     }

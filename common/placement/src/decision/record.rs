@@ -9,10 +9,10 @@ use std::sync::Arc;
 use usher_types::{BootTime, HostId, HostName, PoolName, Weights};
 
 use super::{
-    ConsentAsked, Decision, Excluded, Explanation, Flags, Inputs, PlacementReason, RedirectReason,
+    ConsentAsked, Decision, Excluded, Explanation, Flags, Inputs, PlacementReason, ReadWords, RedirectReason,
     RefusalKind, Request, UserTrace, explain,
 };
-use crate::farm::{CellWord, PoolView};
+use crate::{farm::PoolView, load::LearnedCosts};
 
 /// The host that an answer named.
 #[derive(Clone, PartialEq, Debug)]
@@ -46,7 +46,7 @@ pub struct DecisionRecord {
     /// The pool as it was.
     pub pool: Arc<PoolView>,
     /// Its cells as they were ranked.
-    pub words: Vec<CellWord>,
+    pub words: ReadWords,
     /// What was asked, without the login name.
     pub request: Request,
     /// What the user had in the pool.
@@ -70,7 +70,7 @@ impl DecisionRecord {
     pub fn inputs(&self) -> Inputs<'_> {
         Inputs {
             pool: &self.pool,
-            words: &self.words,
+            words: self.words.as_words(),
             request: &self.request,
             user: &self.user,
             unwilling: &self.unwilling,
@@ -104,6 +104,7 @@ impl DecisionRecord {
             pool: self.pool.name.clone(),
             policy_version: self.pool.version,
             weights: self.pool.policy.weights,
+            costs: Some(self.pool.costs).filter(|_| self.pool.policy.predicts()),
             hosts: explanation.hosts.iter().map(|host| name(host.position)).collect(),
             explanation,
         }
@@ -119,6 +120,8 @@ pub struct ExplainedRecord {
     pub policy_version: u64,
     /// Its weights.
     pub weights: Weights,
+    /// What one more session cost, as the pool had learned it. Absent: the decision did not predict.
+    pub costs: Option<LearnedCosts>,
     /// The hosts of the explanation, in its order.
     pub hosts: Vec<(HostId, HostName)>,
     /// The explanation.

@@ -51,6 +51,7 @@ impl RedirectReason {
             Self::Rule(Excluded::RefusedConsent) => "no_consent",
             Self::Rule(Excluded::NoAnswer) => "silent",
             Self::Rule(Excluded::OutOfShare) => "out_of_share",
+            Self::Rule(Excluded::KeptForOthers) => "kept_for_others",
             Self::Rule(Excluded::CellFull) => "cell_full",
             Self::Rule(Excluded::DoorShut) => "door_shut",
         }
@@ -97,12 +98,12 @@ fn from_host(assessment: &Assessment<'_>, chosen: u32) -> Option<Redirect> {
 }
 
 fn why(assessment: &Assessment<'_>, position: u32) -> RedirectReason {
-    match assessment.standing(position) {
+    match assessment.class(position) {
         Err(rule) => RedirectReason::Rule(rule),
-        Ok(standing) if standing.class.silent => RedirectReason::Rule(Excluded::NoAnswer),
-        Ok(standing) => match assessment.penalised(position as usize) {
+        Ok(class) if class.silent => RedirectReason::Rule(Excluded::NoAnswer),
+        Ok(class) => match assessment.penalised(position as usize) {
             Some(cause) => RedirectReason::Penalised(cause),
-            None => RedirectReason::State(standing.class.tier.state()),
+            None => RedirectReason::State(class.tier.state()),
         },
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use usher_types::{BootTime, HostState};
 
-use super::Excluded;
+use super::{Assessment, Excluded};
 
 /// Why nobody could be chosen.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -83,9 +83,22 @@ const RETRY_SOON: Duration = Duration::from_secs(1);
 const RETRY_LATER: Duration = Duration::from_secs(5);
 
 impl Refusal {
-    /// The refusal that follows from what spoke against each host.
-    pub(super) fn of(excluded: impl Iterator<Item = (u32, Excluded)> + Clone) -> Self {
-        let holders = || excluded.clone().filter(|(_, why)| *why != Excluded::NoReplica);
+    /// The refusal that follows from what speaks against each host.
+    pub(super) fn of(assessment: &Assessment<'_>) -> Self {
+        let against = |position: u32| Some((position, assessment.class(position).err()?));
+        let excluded = assessment.positions().filter_map(against);
+        let holders = excluded.filter(|(_, why)| *why != Excluded::NoReplica);
+        // A full host decides, whatever the others are: where all are full, nobody needs to look at them all.
+        let may_be_at_limit = assessment.inputs().pool.policy.max_pending.finite().is_some();
+        let is_full = |(_, why): &(u32, Excluded)| {
+            !why.is_by_request() && !matches!(why, Excluded::OutOfService(_)) && why.is_full()
+        };
+        let named: Vec<(u32, Excluded)> = holders.clone().take(NAMED_HOSTS).collect();
+        if !may_be_at_limit && named.iter().any(is_full) {
+            return Self { hosts: named, ..Self::plain(RefusalKind::MaxUsers) };
+        }
+        let all: Vec<(u32, Excluded)> = holders.collect();
+        let holders = || all.iter().copied();
         let at_limit = || holders().filter(|(_, why)| *why == Excluded::MaxPending).map(|(n, _)| n);
         Self {
             hosts: holders().take(NAMED_HOSTS).collect(),

@@ -4,9 +4,13 @@ use std::sync::Arc;
 
 use usher_types::{BootTime, HostId};
 
-use super::{Decision, Excluded, Inputs, Request, UserTrace, decide};
+use super::{
+    Decision, Excluded, Inputs, ReadWords, Request, UserTrace,
+    choose::decide_by_scan,
+    crowd::{Drawing, Effort},
+};
 use crate::{
-    farm::{CellWord, PoolView, Snapshot},
+    farm::{PoolView, Snapshot},
     reservation::Ledger,
 };
 
@@ -18,7 +22,7 @@ pub struct Reserved {
     /// The pool that it was decided on.
     pub pool: Arc<PoolView>,
     /// The cells as they were ranked.
-    pub words: Vec<CellWord>,
+    pub words: ReadWords,
     /// Where the user was.
     pub user: UserTrace,
 }
@@ -49,20 +53,44 @@ pub fn reserve_best(
     asked: &Asked<'_>,
 ) -> Option<Reserved> {
     let Asked { request, unwilling, doors, now, seed } = *asked;
+    let mut effort = Effort::Draw;
     loop {
-        let before = load().pools.get(&request.pool)?.clone();
-        let words = before.words();
-        let pool = load().pools.get(&request.pool)?.clone();
-        if !Arc::ptr_eq(&before.members, &pool.members) {
+        let newest = load();
+        let before = newest.pools.get(&request.pool)?;
+        let drawn = before.crowd.as_ref().and_then(|crowd| {
+            let user = UserTrace::find(before, ledger, request.user.as_deref());
+            crowd.draw(&Drawing { pool: before, request, user: &user, seed }, effort)
+        });
+        let words = match &drawn {
+            Some(positions) => ReadWords::of(before, positions),
+            None => ReadWords::all(before),
+        };
+        let newest = load();
+        let pool = newest.pools.get(&request.pool)?;
+        // What was drawn from one snapshot is not looked at in another.
+        let is_same = if drawn.is_some() {
+            Arc::ptr_eq(before, pool)
+        } else {
+            Arc::ptr_eq(&before.members, &pool.members)
+        };
+        if !is_same {
             continue;
         }
-        let user = UserTrace::find(&pool, ledger, request.user.as_deref());
-        let inputs = Inputs { pool: &pool, words: &words, request, user: &user, unwilling, doors, now, seed };
-        let mut decision = decide(&inputs);
+        let user = UserTrace::find(pool, ledger, request.user.as_deref());
+        let inputs =
+            Inputs { pool, words: words.as_words(), request, user: &user, unwilling, doors, now, seed };
+        let (mut decision, scan) = decide_by_scan(&inputs);
+        if drawn.is_some()
+            && let (Some(crowd), Some(scan)) = (&pool.crowd, &scan)
+            && !crowd.is_enough(&inputs, &decision, scan)
+        {
+            effort = effort.next();
+            continue;
+        }
         match &mut decision {
             Decision::Take(choice) if !request.dry_run => {
                 let at = choice.position as usize;
-                if !pool.members.cells[at].reserve(words[at], choice.adds_users) {
+                if !pool.members.cells[at].reserve(inputs.words[at], choice.adds_users) {
                     continue;
                 }
             }
@@ -73,6 +101,6 @@ pub fn reserve_best(
             }
             _ => {}
         }
-        return Some(Reserved { decision, pool, words, user });
+        return Some(Reserved { decision, pool: pool.clone(), words, user });
     }
 }

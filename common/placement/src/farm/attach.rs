@@ -11,7 +11,10 @@ use thiserror::Error;
 use usher_availability::{AvailabilityTracker, Latches};
 use usher_types::{BootId, BootTime, DrainMode, EndReason, Goodbye, Hello, HostId};
 
-use super::{DrainMark, Farm, HostFacts, last_good::LastGood, marks::AdminMarks, registry::new_entry};
+use super::{
+    DrainMark, Farm, HostFacts, last_good::LastGood, learned::HostLearning, marks::AdminMarks,
+    registry::new_entry,
+};
 
 /// A host that was let in.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -192,7 +195,7 @@ impl Farm {
         let old = if moves { self.remove_host(&hello.host_id) } else { self.hosts.remove(&hello.host_id) };
         let waiting = self.waiting.remove(&hello.host_id).unwrap_or_default();
         let same_boot = old.as_ref().is_some_and(|old| old.view.facts.boot_id == hello.boot_id);
-        let mut entry = old.unwrap_or_else(|| new_entry(HostFacts::from(hello)));
+        let mut entry = old.unwrap_or_else(|| new_entry(HostFacts::from(hello), self.new_cell(&hello.pool)));
         entry.view.facts = Arc::new(HostFacts::from(hello));
         entry.view.connected = true;
         entry.view.shut_down = false;
@@ -208,9 +211,11 @@ impl Farm {
             }
             entry.view.reading = None;
             entry.view.latency = None;
-            entry.view.unheard_users = 0;
+            (entry.view.unheard_users, entry.view.unheard_places) = (0, 0);
             self.forget_sessions(&mut entry);
             entry.last_good = LastGood::default();
+            entry.learning = HostLearning::default();
+            entry.view.aged_places = 0;
             entry.cell.forget_users();
             entry.tracker = AvailabilityTracker::default();
             entry.latches = Latches::default();

@@ -13,7 +13,11 @@
 //! | 12..=23 | places given out |
 //! | 11 | silent: the host did not answer when it was last asked |
 //! | 0..=10 | version: grows with every change |
+//!
+//! The words of a pool lie side by side, in blocks: a decision reads every one of them, and what is read in one go costs a
+//! tenth of what is looked for one by one.
 
+use std::sync::Arc;
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -41,6 +45,11 @@ const fn mask(bits: u32) -> u64 {
 pub struct CellWord(u64);
 
 impl CellWord {
+    /// Of a host of which nothing is known.
+    pub(crate) const UNKNOWN: Self = Self(0);
+    /// Of a host that is known to have nobody.
+    pub(crate) const NOBODY: Self = Self(1 << KNOWN_SHIFT);
+
     fn pack(users: Option<u32>, pending_users: u32, places: u32, silent_and_version: u64) -> Self {
         let cap = |value: u32, bits: u32| u64::from(value).min(mask(bits));
         let known = u64::from(users.is_some());
@@ -51,6 +60,26 @@ impl CellWord {
                 | cap(places, PLACES_BITS) << PLACES_SHIFT
                 | silent_and_version & (SILENT | mask(VERSION_BITS)),
         )
+    }
+
+    /// Users seen, 0 if they are not known. For whoever looks at many words at once.
+    pub(crate) const fn users_or_none(self) -> u32 {
+        self.field(USERS_SHIFT, USERS_BITS)
+    }
+
+    /// Users seen, none if they are not known, and users of places, as they are computed with.
+    pub(crate) const fn all_users(self) -> f64 {
+        float((self.0 >> USERS_SHIFT & mask(USERS_BITS)) + (self.0 >> PENDING_SHIFT & mask(PENDING_BITS)))
+    }
+
+    /// Places, as they are computed with.
+    pub(crate) const fn all_places(self) -> f64 {
+        float(self.0 >> PLACES_SHIFT & mask(PLACES_BITS))
+    }
+
+    /// Whether the users are known.
+    pub(crate) const fn knows_users(self) -> bool {
+        self.0 >> KNOWN_SHIFT == 1
     }
 
     const fn field(self, shift: u32, bits: u32) -> u32 {
@@ -84,6 +113,43 @@ impl CellWord {
     }
 }
 
+/// A number below 2^52, exactly. The usual conversion does the same for one number; this one does it for many at once.
+const fn float(number: u64) -> f64 {
+    const SHIFTED: f64 = (1u64 << 52) as f64;
+    f64::from_bits(SHIFTED.to_bits() | number) - SHIFTED
+}
+
+/// What many words have in common.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct SeenWords {
+    some: u64,
+    all: u64,
+}
+
+impl SeenWords {
+    pub(crate) fn of(words: &[CellWord]) -> Self {
+        let mut seen = Self { some: 0, all: u64::MAX };
+        for word in words {
+            seen.some |= word.0;
+            seen.all &= word.0;
+        }
+        seen
+    }
+
+    /// Whether no host is silent, the users of all are known, and every cell has room for a place of so many users.
+    pub(crate) const fn are_calm(self, users: u32) -> bool {
+        let nearly_full = 1 << (USERS_SHIFT - 1) | 1 << (PENDING_SHIFT - 1);
+        self.some & (SILENT | nearly_full) == 0
+            && self.all >> KNOWN_SHIFT == 1
+            && (users as u64) < 1 << (PENDING_BITS - 1)
+    }
+
+    /// Whether somebody is on the way to any of the hosts.
+    pub(crate) const fn have_places(self) -> bool {
+        self.some & mask(PLACES_BITS) << PLACES_SHIFT != 0
+    }
+}
+
 /// What a report changes in a cell.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct CellChange {
@@ -95,10 +161,73 @@ pub struct CellChange {
     pub places: i64,
 }
 
+/// Cells in one block: two kibibytes, which a single host that is left of them may keep.
+const BLOCK: usize = 256;
+
+type Block = Arc<[AtomicU64]>;
+
+fn block(cells: usize) -> Block {
+    (0..cells).map(|_| AtomicU64::new(0)).collect()
+}
+
 /// The cell of one host.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct HostCell {
-    word: AtomicU64,
+    block: Block,
+    at: usize,
+}
+
+impl Default for HostCell {
+    fn default() -> Self {
+        Self { block: block(1), at: 0 }
+    }
+}
+
+/// Hands out cells that lie side by side, as the hosts of a pool come. A cell is never handed out again: a block lives for
+/// as long as anybody has one of its cells.
+#[derive(Debug, Default)]
+pub(super) struct CellRow {
+    last: Option<HostCell>,
+}
+
+impl CellRow {
+    /// A cell of a host of which nothing is known.
+    pub(super) fn add(&mut self) -> HostCell {
+        let next = match &self.last {
+            Some(last) if last.at + 1 < last.block.len() => {
+                HostCell { block: last.block.clone(), at: last.at + 1 }
+            }
+            _ => HostCell { block: block(BLOCK), at: 0 },
+        };
+        self.last = Some(next.clone());
+        next
+    }
+}
+
+/// Cells that are read one after the other: stretches of blocks.
+#[derive(Debug, Default)]
+pub(super) struct CellRuns {
+    runs: Vec<(HostCell, usize)>,
+}
+
+impl CellRuns {
+    /// These cells come next.
+    pub(super) fn push(&mut self, cell: &HostCell) {
+        match self.runs.last_mut() {
+            Some((first, len)) if Arc::ptr_eq(&first.block, &cell.block) && first.at + *len == cell.at => {
+                *len += 1;
+            }
+            _ => self.runs.push((cell.clone(), 1)),
+        }
+    }
+
+    /// Reads all, in their order.
+    pub(super) fn load_into(&self, words: &mut Vec<CellWord>) {
+        for (first, len) in &self.runs {
+            let run = &first.block[first.at..first.at + len];
+            words.extend(run.iter().map(|word| CellWord(word.load(Ordering::Acquire))));
+        }
+    }
 }
 
 impl HostCell {
@@ -107,9 +236,13 @@ impl HostCell {
         Self::default()
     }
 
+    fn word(&self) -> &AtomicU64 {
+        &self.block[self.at]
+    }
+
     /// The numbers now.
     pub fn load(&self) -> CellWord {
-        CellWord(self.word.load(Ordering::Acquire))
+        CellWord(self.word().load(Ordering::Acquire))
     }
 
     /// Counts a place of `users` users, if nothing has changed since `ranked` was read. Whether it did.
@@ -122,13 +255,16 @@ impl HostCell {
             return false;
         }
         let next = ranked.next(ranked.users(), ranked.pending_users() + users, places);
-        self.word.compare_exchange(ranked.0, next.0, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        self.word().compare_exchange(ranked.0, next.0, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// Whether another place of `users` users can be counted at all.
-    pub fn has_room(word: CellWord, users: u32) -> bool {
-        u64::from(word.pending_users()) + u64::from(users) <= mask(PENDING_BITS)
-            && u64::from(word.places()) < mask(PLACES_BITS)
+    pub const fn has_room(word: CellWord, users: u32) -> bool {
+        let most = mask(PENDING_BITS) as u32;
+        // No side is skipped: this is asked of many hosts at once, where a branch costs more than a comparison.
+        (users <= most)
+            & (word.pending_users() <= most.wrapping_sub(users))
+            & (word.places() < mask(PLACES_BITS) as u32)
     }
 
     /// Takes back a place of `users` users.
@@ -168,10 +304,13 @@ impl HostCell {
     }
 
     fn update(&self, step: impl Fn(CellWord) -> CellWord) {
-        let mut seen = self.word.load(Ordering::Acquire);
-        while let Err(now) =
-            self.word.compare_exchange_weak(seen, step(CellWord(seen)).0, Ordering::AcqRel, Ordering::Acquire)
-        {
+        let mut seen = self.word().load(Ordering::Acquire);
+        while let Err(now) = self.word().compare_exchange_weak(
+            seen,
+            step(CellWord(seen)).0,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        ) {
             seen = now;
         }
     }

@@ -9,6 +9,9 @@ use usher_types::{
     PenaltyCause, Percent, Policy, PoolName, Readiness, Replica, Session, SessionCounts, UserLimit, Zone,
 };
 
+use super::{CellWord, GRACE, Grace, columns::NEVER};
+use crate::load::Metrics;
+
 /// Who a host is; changes only when it introduces itself again.
 #[derive(Clone, PartialEq, Debug)]
 #[expect(missing_docs, reason = "each field is the one of the same name in `Hello`")]
@@ -89,12 +92,23 @@ pub struct Reading {
     pub penalties: Arc<[Penalty]>,
     /// Its own settings.
     pub overrides: HostOverrides,
-    /// Coordinators that it reports to, >= 1.
+    /// Coordinators that it has a stream to, >= 1.
     pub streams_held: u32,
+    /// Coordinators that it is configured to report to, >= 1: so many share what it cannot be asked for.
+    pub coordinators: u32,
+    /// Users that it keeps free for coordinators without a stream to it.
+    pub held_back_users: u32,
+    /// Logons that it keeps free for them.
+    pub held_back_places: u32,
     /// Users of the places that it listed.
     pub listed_pending_users: u32,
     /// The places that it listed.
     pub listed_places: u32,
+    /// Demand without its logons as a share of its cores, >= 0: a mean over about 10 s. Of a host that is new the pool's
+    /// mean.
+    pub background: Option<f64>,
+    /// Logons in progress: sessions that have begun and are not logged on yet.
+    pub logons: u32,
     /// Time since its boot, then.
     pub uptime: Option<Duration>,
     /// Pool settings in force at the agent.
@@ -162,8 +176,13 @@ pub struct HostView {
     /// Values refused or corrected since the coordinator started.
     pub rejected_values: u64,
     /// Users of the places that have ended since its last Load only because it was silent: whether they came, it has not
-    /// said.
+    /// said. After a start also those that were given before it and that it had not listed.
     pub unheard_users: u32,
+    /// The same places, counted as logons.
+    pub unheard_places: u32,
+    /// Its places whose login has connected and logged on by now, in all likelihood, or will not come. As of the last
+    /// second.
+    pub aged_places: u32,
 }
 
 /// A Load counts for three intervals and a second: one that is lost, or late, changes nothing.
@@ -201,8 +220,11 @@ impl HostView {
 
     /// The last Latency, if it still counts.
     pub fn fresh_latency(&self, now: BootTime) -> Option<&LatencyReading> {
-        let lasts = self.facts.latency_period.saturating_mul(PERIODS_TO_NO_DATA);
-        self.latency.as_deref().filter(|latency| now.since(latency.measured_at) <= lasts)
+        self.latency.as_deref().filter(|latency| now.since(latency.measured_at) <= self.latency_lasts())
+    }
+
+    fn latency_lasts(&self) -> Duration {
+        self.facts.latency_period.saturating_mul(PERIODS_TO_NO_DATA)
     }
 
     /// Size relative to a normal host, > 0.
@@ -260,6 +282,42 @@ impl HostView {
         (age < RAMP).then(|| (age.as_secs_f64() / RAMP.as_secs_f64()).max(RAMP_BEGINS))
     }
 
+    /// Until when its state and its numbers are what they are at `now` if it is not heard again, users, places and a
+    /// running ramp apart.
+    pub(super) fn unchanged_until(&self, grace: Option<Grace>, now: BootTime) -> BootTime {
+        let offline_at = self.offline_at().filter(|at| now <= *at);
+        let grace_ends = grace.filter(|grace| grace.holds(now)).map(|grace| grace.began + GRACE);
+        let latency = self.fresh_latency(now);
+        let no_data_at = latency.map(|latency| latency.measured_at + self.latency_lasts());
+        [offline_at, grace_ends, no_data_at].into_iter().flatten().min().unwrap_or(NEVER)
+    }
+
+    /// What it brings to the comparison by weighted load at `now`, without what its places are expected to cost.
+    pub(crate) fn metrics(&self, word: CellWord, now: BootTime) -> Metrics {
+        let reading = self.reading.as_deref();
+        Metrics {
+            cpu: reading.and_then(|reading| reading.cpu_percent),
+            memory: reading.and_then(|reading| reading.memory).map(|memory| memory.used().get()),
+            expected_cpu: 0.0,
+            expected_memory: 0.0,
+            users: word.users().map(f64::from),
+            pending: f64::from(word.pending_users()),
+            processes: reading.and_then(|reading| reading.processes).map(f64::from),
+            capacity: self.capacity(),
+            ramp: self.ramp(now),
+        }
+    }
+
+    /// Its expansion factor at `now`, >= 1. That of a host which delivers an index of its own is the one at which the
+    /// index has this value. Absent: not known.
+    pub fn expansion_factor(&self, policy: &Policy, now: BootTime) -> Option<f64> {
+        let availability = self.availability(now);
+        availability.expansion_factor.or_else(|| {
+            let index = availability.index?;
+            Some(f64::exp2(self.range(policy) * (1.0 - index / 100.0)))
+        })
+    }
+
     /// Why it comes last for a login through `gateway` at `now`, with `places` logons on their way to it. Absent: it
     /// does not.
     pub fn penalised(&self, gateway: &GatewayId, places: u32, now: BootTime) -> Option<PenaltyCause> {
@@ -274,6 +332,11 @@ impl HostView {
     pub fn is_lost(&self, state: HostState) -> bool {
         let silent = matches!(state, HostState::Offline | HostState::Unknown);
         silent && self.reading.is_some() && !self.said_goodbye
+    }
+
+    /// Whether it keeps something free for coordinators that have no stream to it.
+    pub fn keeps_for_others(&self) -> bool {
+        self.reading.as_ref().is_some_and(|said| said.held_back_users > 0 || said.held_back_places > 0)
     }
 
     /// Whether it can be asked for its consent.

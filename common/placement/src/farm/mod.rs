@@ -7,9 +7,12 @@
 mod attach;
 mod busy;
 mod cells;
+mod columns;
 mod grace;
 mod host_view;
+mod hosts;
 mod last_good;
+mod learned;
 mod marks;
 mod observe;
 mod pool_settings;
@@ -17,6 +20,7 @@ mod reconcile;
 mod registry;
 mod restore;
 mod session_index;
+mod shown;
 mod snapshot;
 mod state;
 mod ticks;
@@ -29,23 +33,34 @@ use std::{
 };
 
 pub use attach::{AttachRefused, Attached};
+use cells::CellRow;
+pub(crate) use cells::SeenWords;
 pub use cells::{CellChange, CellWord, HostCell};
+pub(crate) use columns::{Columns, NO_TIER, Ranked, lack};
 use grace::FROZEN_AFTER;
 pub use grace::{GRACE, Grace, HeardShare, STALE};
 pub use host_view::{DrainMark, HostFacts, HostView, LatencyReading, Reading};
+pub use hosts::Hosts;
 use last_good::LastGood;
+pub use learned::LearnedRecord;
+use learned::{HostLearning, PoolLearning};
 pub use marks::MarkedReplica;
 use marks::{AdminMarks, ReplicaMarks};
 pub use pool_settings::{ApplyRefused, HostSettings, PoolApply, PoolRecord};
-pub use restore::{LastKnown, Restored};
+pub use restore::{Given, LastKnown, Restored};
 pub use session_index::{SessionAt, SessionIndex};
+use shown::Shown;
 pub use snapshot::{LostShare, Members, PoolView, Snapshot};
+pub(crate) use state::is_over;
 pub use state::{StateInput, state_of, state_reason};
 pub use ticks::Ticks;
 use usher_availability::{AvailabilityTracker, Latches};
 use usher_types::{BootTime, EndReason, HostId, HostState, Policy, PoolName, ReplicaMark, ResourceId, Token};
 
-use crate::reservation::{LatestTwo, Ledger};
+use crate::{
+    decision::Crowd,
+    reservation::{LatestTwo, Ledger},
+};
 
 /// What follows from an observation.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -106,6 +121,8 @@ struct HostEntry {
     sessions_at: BootTime,
     /// The last good value of each number that may stand for a wrong one.
     last_good: LastGood,
+    /// What its reports say of the cost of sessions.
+    learning: HostLearning,
 }
 
 #[derive(Debug)]
@@ -120,6 +137,7 @@ struct Pool {
     members: Arc<Members>,
     members_changed: bool,
     views: Vec<Arc<HostView>>,
+    shown: Shown,
     replicas: Arc<BTreeMap<ResourceId, Vec<u32>>>,
     marked: Arc<BTreeMap<ResourceId, Vec<(u32, ReplicaMark)>>>,
     /// Replicas or their marks have.
@@ -127,6 +145,7 @@ struct Pool {
     sessions: SessionIndex,
     /// Where places became sessions last.
     confirmed: LatestTwo,
+    learned: PoolLearning,
     dirty: bool,
 }
 
@@ -137,7 +156,11 @@ pub struct Farm {
     pools: BTreeMap<PoolName, Pool>,
     /// Which host a certificate's name belongs to.
     bindings: BTreeMap<String, HostId>,
+    /// Where the cells of each pool's hosts are taken from.
+    cells: HashMap<PoolName, CellRow>,
     ledger: Arc<Ledger>,
+    /// Of the reports of all hosts. Absent: hosts have come or gone since it was looked for.
+    shortest_interval: Option<Duration>,
     /// Marks that were stored of hosts that nothing else is known of yet.
     waiting: BTreeMap<HostId, AdminMarks>,
     replica_marks: BTreeMap<HostId, ReplicaMarks>,
@@ -145,6 +168,8 @@ pub struct Farm {
     last_tick: BootTime,
     snapshot: Arc<Snapshot>,
     counts: (u32, u32),
+    /// When a value that stands for a wrong one is next known no more.
+    next_expiry: Option<BootTime>,
 }
 
 impl Farm {
@@ -154,19 +179,27 @@ impl Farm {
             hosts: BTreeMap::new(),
             pools: BTreeMap::new(),
             bindings: BTreeMap::new(),
+            cells: HashMap::new(),
             ledger,
+            shortest_interval: None,
             waiting: BTreeMap::new(),
             replica_marks: BTreeMap::new(),
             grace: None,
             last_tick: now,
             snapshot: Arc::default(),
             counts: (0, 0),
+            next_expiry: None,
         }
     }
 
     /// The farm at `now`, for everyone who reads. The same object as before if nothing has changed.
     pub fn snapshot(&mut self, now: BootTime) -> Arc<Snapshot> {
-        let counts = self.count_heard(now);
+        self.expire_values(now);
+        for pool in self.pools.values_mut() {
+            let learned = (&pool.learned.costs(), &pool.learned.typical());
+            pool.shown.renew(&pool.views, &pool.policy, self.grace, learned, now);
+        }
+        let counts = self.count_heard();
         if counts != self.counts {
             self.counts = counts;
             self.pools.values_mut().for_each(|pool| pool.dirty = true);
@@ -189,7 +222,9 @@ impl Farm {
             if let Some(pool) = self.pools.get_mut(&name) {
                 pool.dirty = false;
                 pool.renew(hosts, marks);
-                pools.insert(name, Arc::new(pool.view(self.grace, heard, counts)));
+                let mut view = pool.view(self.grace, heard, counts);
+                view.crowd = Crowd::of(&view, now);
+                pools.insert(name, Arc::new(view));
             }
         }
         let revision = self.snapshot.revision + 1;
@@ -199,21 +234,17 @@ impl Farm {
     }
 
     /// Hosts heard in time and hosts registered, without those that said goodbye.
-    fn count_heard(&self, now: BootTime) -> (u32, u32) {
-        let registered = self.hosts.values().filter(|host| !host.view.said_goodbye);
-        let (mut heard, mut all) = (0, 0);
-        for host in registered {
-            all += 1;
-            heard += u32::from(self.is_heard(host) && host.view.offline_at().is_some_and(|at| now <= at));
-        }
-        (heard, all)
+    fn count_heard(&self) -> (u32, u32) {
+        let counts = self.pools.values().map(|pool| pool.shown.hosts().heard());
+        counts.fold((0, 0), |(heard, all), (more, of)| (heard + more, all + of))
     }
 
     /// A gap of this length between two ticks means that the coordinator was frozen: what it knows may be older than a
     /// report then.
-    fn frozen_after(&self) -> Duration {
-        let shortest = self.hosts.values().map(|host| host.view.facts.report_interval).min();
-        shortest.unwrap_or_default().max(FROZEN_AFTER)
+    fn frozen_after(&mut self) -> Duration {
+        let intervals = self.hosts.values().map(|host| host.view.facts.report_interval);
+        let shortest = *self.shortest_interval.get_or_insert_with(|| intervals.min().unwrap_or_default());
+        shortest.max(FROZEN_AFTER)
     }
 
     fn is_heard(&self, host: &HostEntry) -> bool {
@@ -242,6 +273,7 @@ impl Farm {
         let Some(pool) = self.pools.get_mut(&host.view.facts.pool) else { return };
         if let Some(position) = pool.positions.get(host_id) {
             pool.views[*position] = Arc::new(host.view.clone());
+            pool.shown.changed(*position);
             pool.dirty = true;
         }
     }
@@ -258,11 +290,13 @@ impl Pool {
             members: Arc::default(),
             members_changed: false,
             views: Vec::new(),
+            shown: Shown::default(),
             replicas: Arc::default(),
             marked: Arc::default(),
             replicas_changed: false,
             sessions: SessionIndex::default(),
             confirmed: LatestTwo::default(),
+            learned: PoolLearning::default(),
             dirty: true,
         }
     }
@@ -308,7 +342,11 @@ impl Pool {
             policy: self.policy.clone(),
             version: self.record.version,
             members: self.members.clone(),
-            hosts: self.views.clone(),
+            hosts: self.shown.hosts().clone(),
+            zones: self.shown.zones().clone(),
+            logons_since: self.shown.since(),
+            has_peers: self.shown.hosts().has_peers(),
+            crowd: None,
             replicas: self.replicas.clone(),
             marked: self.marked.clone(),
             sessions: self.sessions.clone(),
@@ -316,6 +354,8 @@ impl Pool {
             heard,
             hosts_heard: counts.0,
             hosts_registered: counts.1,
+            costs: self.learned.costs(),
+            typical: self.learned.typical(),
         }
     }
 }

@@ -10,7 +10,8 @@ use usher_types::{
 
 use super::{
     Effect, Farm, HostEntry, LatencyReading, Reading,
-    last_good::{KEEP_GOOD_INTERVALS, Kept},
+    last_good::{self, KEEP_GOOD_INTERVALS, Kept},
+    learned::{learn_from, young_since},
     reconcile::{Reconciled, reconcile},
 };
 
@@ -34,18 +35,25 @@ impl Farm {
         let Some(host) = self.hosts.get_mut(host_id) else { return Vec::new() };
         let Some(pool) = self.pools.get(&host.view.facts.pool) else { return Vec::new() };
         host.view.rejected_values = host.view.rejected_values.saturating_add(faults.len() as u64);
-        let reading = reading(host, &load, faults, measured_at, wall_unix_ms);
-        let Reconciled { mut change, effects, taken_over } =
+        let mut reading = reading(host, &load, faults, measured_at, wall_unix_ms);
+        let size = (host.view.facts.cores, host.view.facts.report_interval);
+        learn_from(&mut host.learning, &pool.learned, (&load, &mut reading), size);
+        let Reconciled { mut change, effects, taken_over, connected_after } =
             reconcile(&self.ledger, host, pool.policy.user_match, &load, measured_at);
+        connected_after.into_iter().for_each(|took| host.learning.connected_after(took));
         change.users = reading.users;
         host.cell.apply(change);
         // Only now: whoever ends one of them takes it out of the cell, where it must be by then.
         taken_over.into_iter().for_each(|grant| self.ledger.insert(grant));
         self.ledger.bound_host(host_id);
+        let young_since = young_since(&pool.learned.costs(), measured_at);
+        host.view.aged_places = self.ledger.aged_on(host_id, young_since);
         host.cell.set_silent(false);
         let range = host.view.range(&pool.policy);
         host.view.reading = Some(Arc::new(reading));
-        host.view.unheard_users = 0;
+        (host.view.unheard_users, host.view.unheard_places) = (0, 0);
+        let expiries = host.last_good.stale.iter().map(|(_, until)| *until);
+        self.next_expiry = expiries.chain(self.next_expiry).min();
         if host.view.range(&pool.policy) != range {
             host.follow_range(&pool.policy);
         }
@@ -135,7 +143,7 @@ impl HostEntry {
 
     /// Latches for a host that keeps no latches itself. They follow those of the others too: a host of 0.1 says that it
     /// keeps one only while that one holds.
-    fn latch(&mut self, policy: &Policy, measured_at: BootTime) {
+    pub(super) fn latch(&mut self, policy: &Policy, measured_at: BootTime) {
         let held = self.latches.update(&self.view.latch_input(policy, measured_at), policy, measured_at);
         if !self.keeps_latches
             && let Some(reading) = &mut self.view.reading
@@ -182,18 +190,28 @@ fn reading(
     let wrong = |fields: &[&str]| is_wrong(faults, fields);
     let good = &mut host.last_good;
     let cpu = load.cpu.map(Percent::get);
-    let cpu_percent = kept.value("cpu", &mut good.cpu_percent, cpu, wrong(&["cpu_percent"]));
+    let cpu_percent = kept.value(last_good::CPU, &mut good.cpu_percent, cpu, wrong(&["cpu_percent"]));
     let wrong_memory = wrong(&["memory_used_bytes", "memory_total_bytes"]);
-    let memory = kept.value("memory", &mut good.memory, load.memory, wrong_memory);
-    let users = kept.value("users", &mut good.users, load.users, wrong(&["users"]));
-    let processes = kept.value("processes", &mut good.processes, load.processes, wrong(&["processes"]));
-    let psi_full = kept.value("psi", &mut good.psi_full, load.psi_full, wrong(&["psi_full_percent"]));
+    let memory = kept.value(last_good::MEMORY, &mut good.memory, load.memory, wrong_memory);
+    let users = kept.value(last_good::USERS, &mut good.users, load.users, wrong(&["users"]));
+    let processes =
+        kept.value(last_good::PROCESSES, &mut good.processes, load.processes, wrong(&["processes"]));
+    let psi_full =
+        kept.value(last_good::PSI, &mut good.psi_full, load.psi_full, wrong(&["psi_full_percent"]));
     // What is left of a list of which a part was wrong is no list.
     let wrong_mounts = wrong(&["mounts"]);
-    let mounts = (!wrong_mounts).then(|| load.mounts.as_slice().into());
-    let mounts = kept.value("mounts", &mut good.mounts, mounts, wrong_mounts);
+    good.mounts_left = load.mounts.as_slice().into();
+    let mounts = (!wrong_mounts).then(|| good.mounts_left.clone());
+    let mounts = kept.value(last_good::MOUNTS, &mut good.mounts, mounts, wrong_mounts);
     let own = load.own_availability.clone().map(Arc::new);
-    let own = kept.value("own_availability", &mut good.own_availability, own, wrong(&["own_availability"]));
+    let own = kept.value(
+        last_good::OWN_AVAILABILITY,
+        &mut good.own_availability,
+        own,
+        wrong(&["own_availability"]),
+    );
+    let stale = kept.stale.iter().map(|(name, _)| *name).collect();
+    good.stale = kept.stale;
     let listed_users = load.pending.iter().map(|place| place.counted_users);
     let skew = |theirs: u64| i64::try_from(i128::from(theirs) - i128::from(wall_unix_ms)).unwrap_or(i64::MAX);
     Reading {
@@ -206,7 +224,7 @@ fn reading(
         readiness: load.readiness.clone(),
         latched: load.latched.unwrap_or(BusyReasons::NONE),
         psi_full,
-        mounts: mounts.unwrap_or_else(|| load.mounts.as_slice().into()),
+        mounts: mounts.unwrap_or_else(|| good.mounts_left.clone()),
         own_availability: own,
         ready_age: load.ready_age,
         is_warming_up: load.is_warming_up,
@@ -215,13 +233,18 @@ fn reading(
         penalties: load.penalties.as_slice().into(),
         overrides,
         streams_held: load.streams_held.max(1),
+        coordinators: load.coordinators.unwrap_or(load.streams_held).max(1),
+        held_back_users: load.held_back_users,
+        held_back_places: load.held_back_places,
         listed_pending_users: listed_users.fold(0, u32::saturating_add),
         listed_places: u32::try_from(load.pending.len()).unwrap_or(u32::MAX),
+        background: None,
+        logons: load.logons_in_progress.map_or(0, |logons| logons.now),
         uptime: load.uptime,
         settings_version: load.settings_version,
         collectors: load.collectors.clone(),
         clock_skew_ms: load.wall_clock_unix_ms.map(skew),
-        stale: kept.stale,
+        stale,
     }
 }
 
@@ -229,10 +252,15 @@ fn overrides(host: &mut HostEntry, load: &Load, faults: &[FieldFault], kept: &mu
     let (good, said) = (&mut host.last_good, &load.overrides);
     let wrong = |field: &str| is_wrong(faults, &[field]);
     HostOverrides {
-        capacity: kept.value("capacity", &mut good.capacity, said.capacity, wrong("capacity")),
-        max_users: kept.value("max_users", &mut good.max_users, said.max_users, wrong("max_users")),
-        threshold: kept.value("threshold", &mut good.threshold, said.threshold, wrong("threshold_percent")),
-        range: kept.value("range", &mut good.range, said.range, wrong("range")),
+        capacity: kept.value(last_good::CAPACITY, &mut good.capacity, said.capacity, wrong("capacity")),
+        max_users: kept.value(last_good::MAX_USERS, &mut good.max_users, said.max_users, wrong("max_users")),
+        threshold: kept.value(
+            last_good::THRESHOLD,
+            &mut good.threshold,
+            said.threshold,
+            wrong("threshold_percent"),
+        ),
+        range: kept.value(last_good::RANGE, &mut good.range, said.range, wrong("range")),
     }
 }
 

@@ -18,6 +18,8 @@ pub(super) struct Reconciled {
     pub(super) effects: Vec<Effect>,
     /// Places that were not known here; part of the change already.
     pub(super) taken_over: Vec<Arc<Grant>>,
+    /// How long each place that was given here took to become a session.
+    pub(super) connected_after: Vec<Duration>,
 }
 
 /// Holds the host's list of places against the ledger: what it lists counts, what it no longer lists has ended, what it
@@ -32,14 +34,25 @@ pub(super) fn reconcile(
     let mut change = CellChange::default();
     let mut listed: HashMap<&Token, &PendingPlace> =
         load.pending.iter().map(|place| (&place.token, place)).collect();
+    let mut connected_after = Vec::new();
     let ended: HashMap<&Token, &EndedPlace> = load.ended.iter().map(|place| (&place.token, place)).collect();
     for grant in ledger.on_host(&host.view.facts.host_id) {
-        if let Some(place) = listed.remove(&grant.token) {
-            confirm(&grant, place, &mut change);
-            continue;
-        }
-        let said = ended.get(&grant.token).filter(|ended| grant.is_ended_by(ended.attempt));
+        let of_other_content = match listed.get(&grant.token) {
+            Some(place) if place.content_hash == grant.content_hash => {
+                confirm(&grant, place, &mut change);
+                listed.remove(&grant.token);
+                continue;
+            }
+            // Two coordinators gave one token for two requests: as everywhere, the higher attempt stays.
+            Some(place) => place.attempt >= grant.attempt(),
+            None => false,
+        };
+        let is_its_end = |ended: &&&EndedPlace| {
+            ended.content_hash == grant.content_hash && grant.is_ended_by(ended.attempt)
+        };
+        let said = ended.get(&grant.token).filter(is_its_end);
         let reason = match said {
+            _ if of_other_content => EndReason::Superseded,
             Some(ended) => ended.reason,
             // Only the host ever spoke of it, and it speaks of it no more; the Load that said why was lost.
             None if grant.is_hearsay() => EndReason::Expired,
@@ -51,6 +64,9 @@ pub(super) fn reconcile(
         if let Some(users) = grant.take(reason, measured_at) {
             change.pending_users -= i64::from(users);
             change.places -= 1;
+            let is_ours = !grant.is_hearsay() && reason == EndReason::Session;
+            let at = said.filter(|_| is_ours).map(|ended| measured_at.before(ended.ended_ago));
+            connected_after.extend(at.map(|at| at.since(grant.since)));
         }
     }
     let seen = Seen { ledger, host, rule, now: measured_at };
@@ -69,7 +85,7 @@ pub(super) fn reconcile(
     for place in load.ended.iter().filter(|place| ledger.get(&place.token).is_none()) {
         remember_ended(ledger, host, place, measured_at);
     }
-    Reconciled { change, effects, taken_over }
+    Reconciled { change, effects, taken_over, connected_after }
 }
 
 /// The host lists a place that is counted here.
@@ -118,7 +134,10 @@ impl Seen<'_> {
         };
         let Some(known) = self.ledger.get(&place.token) else { return Unknown::Counts(None) };
         let here = known.host_id == *host_id;
+        let same = known.content_hash == place.content_hash;
         match known.state() {
+            // It stays here, and the host is told of it: then it lists it instead.
+            GrantState::Live | GrantState::Asked if here && !same => Unknown::IsKnown,
             GrantState::Live | GrantState::Asked if here => {
                 confirm(&known, place, change);
                 Unknown::IsKnown
@@ -133,7 +152,7 @@ impl Seen<'_> {
                 Unknown::Counts(Some(end(&known.host_id, attempt, EndReason::Superseded)))
             }
             // It has ended here, and the message that says so is on its way to the host, or was lost.
-            GrantState::Ended(reason) if here && known.attempt() >= place.attempt => {
+            GrantState::Ended(reason) if here && same && known.attempt() >= place.attempt => {
                 Unknown::Ends(end(host_id, known.attempt(), reason))
             }
             GrantState::Ended(_) => Unknown::Counts(None),

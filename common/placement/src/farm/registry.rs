@@ -6,9 +6,12 @@
 use std::sync::Arc;
 
 use usher_availability::{AvailabilityTracker, Latches};
-use usher_types::{BootTime, HostId, HostMarks, HostState};
+use usher_types::{BootTime, HostId, HostMarks, HostState, PoolName};
 
-use super::{Farm, HostCell, HostEntry, HostFacts, HostView, Pool, PoolRecord, last_good::LastGood};
+use super::{
+    Farm, HostCell, HostEntry, HostFacts, HostView, Pool, PoolRecord, last_good::LastGood,
+    learned::HostLearning,
+};
 
 impl Farm {
     /// Puts a host into its pool, or, if it is there already, shows it as it is now.
@@ -24,10 +27,12 @@ impl Farm {
                 let view = &mut pool.views[*position];
                 pool.members_changed |= view.facts.name != facts.name;
                 *view = Arc::new(entry.view.clone());
+                pool.shown.changed(*position);
             }
             None => {
                 pool.positions.insert(facts.host_id.clone(), pool.host_ids.len());
                 pool.host_ids.push(facts.host_id.clone());
+                pool.shown.changed(pool.views.len());
                 pool.views.push(Arc::new(entry.view.clone()));
                 pool.members_changed = true;
                 let is_marked = self.replica_marks.contains_key(&facts.host_id);
@@ -36,17 +41,25 @@ impl Farm {
                 pool.sessions.replace(&facts.host_id, &[], &entry.view.sessions, rule, entry.sessions_at);
             }
         }
+        self.shortest_interval = None;
         self.hosts.insert(facts.host_id.clone(), entry);
+    }
+
+    /// A cell for a host that comes to this pool.
+    pub(super) fn new_cell(&mut self, pool: &PoolName) -> Arc<HostCell> {
+        Arc::new(self.cells.entry(pool.clone()).or_default().add())
     }
 
     /// Takes a host out of its pool and of the farm.
     pub(super) fn remove_host(&mut self, host_id: &HostId) -> Option<HostEntry> {
         let entry = self.hosts.remove(host_id)?;
+        self.shortest_interval = None;
         if let Some(pool) = self.pools.get_mut(&entry.view.facts.pool)
             && let Some(position) = pool.positions.remove(host_id)
         {
             pool.host_ids.remove(position);
             pool.views.remove(position);
+            pool.shown.moved();
             for (position, host_id) in pool.host_ids.iter().enumerate().skip(position) {
                 pool.positions.insert(host_id.clone(), position);
             }
@@ -90,7 +103,7 @@ impl Farm {
 }
 
 /// A host of which only its facts are known.
-pub(super) fn new_entry(facts: HostFacts) -> HostEntry {
+pub(super) fn new_entry(facts: HostFacts, cell: Arc<HostCell>) -> HostEntry {
     HostEntry {
         view: HostView {
             facts: Arc::new(facts),
@@ -105,8 +118,10 @@ pub(super) fn new_entry(facts: HostFacts) -> HostEntry {
             replicas: Arc::new([]),
             rejected_values: 0,
             unheard_users: 0,
+            unheard_places: 0,
+            aged_places: 0,
         },
-        cell: Arc::new(HostCell::new()),
+        cell,
         tracker: AvailabilityTracker::default(),
         latches: Latches::default(),
         keeps_latches: false,
@@ -115,5 +130,6 @@ pub(super) fn new_entry(facts: HostFacts) -> HostEntry {
         was_alive: false,
         sessions_at: BootTime::ZERO,
         last_good: LastGood::default(),
+        learning: HostLearning::default(),
     }
 }

@@ -2,8 +2,11 @@
 //!
 //! A coordinator stores what it must not lose: settings and marks at once, what its hosts were like every few seconds.
 //! The latter is enough to list a host with its numbers until it is heard again, and to deal fairly with hosts that
-//! cannot be heard: how many coordinators share them, how full they were. It is never taken for a report: a restored host
-//! is UNKNOWN until it speaks.
+//! cannot be heard: how many coordinators share them, how full they were, and what was given of it already. It is never
+//! taken for a report: a restored host is UNKNOWN until it speaks.
+//!
+//! What was given is known only if it was stored when nothing more was given, as the coordinator stopped. After a crash
+//! nobody knows: then a host with a limit that cannot be asked gives nothing until it is heard.
 
 use std::sync::Arc;
 
@@ -13,8 +16,8 @@ use usher_types::{
 };
 
 use super::{
-    CellChange, DrainMark, Farm, Grace, HostEntry, HostFacts, MarkedReplica, Pool, PoolRecord, Reading,
-    attach::compared, registry::new_entry,
+    CellChange, DrainMark, Farm, Grace, HostEntry, HostFacts, LearnedRecord, MarkedReplica, Pool, PoolRecord,
+    Reading, attach::compared, learned::PoolLearning, registry::new_entry,
 };
 
 /// What was stored of a host before the coordinator stopped.
@@ -52,6 +55,24 @@ pub struct LastKnown {
     pub listed_pending_users: u32,
     /// The places that it listed.
     pub listed_places: u32,
+    /// Coordinators that it was configured to report to, >= 1.
+    pub coordinators: u32,
+    /// Users that it kept free for those without a stream to it.
+    pub held_back_users: u32,
+    /// Logons that it kept free for them.
+    pub held_back_places: u32,
+    /// What this coordinator had given on it, if that is all: it was stored as the coordinator stopped. Absent: it may have
+    /// given more since.
+    pub given: Option<Given>,
+}
+
+/// What a coordinator has given on one host, listed by the host or not.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Given {
+    /// Users.
+    pub users: u32,
+    /// Logons.
+    pub places: u32,
 }
 
 /// Everything that was stored.
@@ -69,6 +90,8 @@ pub struct Restored {
     pub marks: Vec<(HostId, HostMarks)>,
     /// Admins' marks of replicas.
     pub replica_marks: Vec<MarkedReplica>,
+    /// What pools had learned of the cost of their sessions.
+    pub learned: Vec<LearnedRecord>,
 }
 
 impl Farm {
@@ -76,6 +99,11 @@ impl Farm {
     pub fn restore(&mut self, stored: Restored, now: BootTime) {
         for record in stored.pools {
             self.pools.insert(record.name.clone(), Pool::new(record));
+        }
+        for record in stored.learned {
+            if let Some(pool) = self.pools.get_mut(&record.pool) {
+                pool.learned = PoolLearning::resume(record.anchors);
+            }
         }
         self.bindings.extend(stored.bindings.into_iter().map(|(name, host_id)| (compared(&name), host_id)));
         if !stored.known.is_empty() {
@@ -123,18 +151,27 @@ impl Farm {
             penalties: Arc::new([]),
             overrides: known.overrides,
             streams_held: known.streams_held.max(1),
+            coordinators: known.coordinators.max(1),
+            held_back_users: known.held_back_users,
+            held_back_places: known.held_back_places,
             listed_pending_users: known.listed_pending_users,
             listed_places: known.listed_places,
+            background: None,
+            logons: 0,
             uptime: None,
             settings_version: None,
             collectors: Vec::new(),
             clock_skew_ms: None,
             stale: Vec::new(),
         };
-        let mut entry = new_entry(known.facts);
+        let cell = self.new_cell(&known.facts.pool);
+        let mut entry = new_entry(known.facts, cell);
         entry.view.shut_down = known.shut_down;
         entry.view.said_goodbye = known.said_goodbye || known.shut_down;
         entry.view.reading = known.was_heard.then(|| Arc::new(reading));
+        // The places are forgotten, and their users may come yet. What is not known may be all of the share.
+        let given = known.given.unwrap_or(Given { users: u32::MAX, places: u32::MAX });
+        (entry.view.unheard_users, entry.view.unheard_places) = (given.users, given.places);
         // A host that can be heard no more is full or not by what it said last.
         entry.cell.apply(CellChange { users: known.users, ..CellChange::default() });
         if known.was_offline {
@@ -144,14 +181,19 @@ impl Farm {
         self.insert_host(entry);
     }
 
-    /// What should be stored of every host.
-    pub fn last_known(&self) -> Vec<LastKnown> {
-        self.hosts.values().map(|host| last_known(host, self.is_gone(host))).collect()
+    /// What should be stored of every host; `as_it_stops`: nothing more will be given.
+    pub fn last_known(&self, as_it_stops: bool) -> Vec<LastKnown> {
+        self.hosts.values().map(|host| last_known(host, self.is_gone(host), as_it_stops)).collect()
     }
 }
 
-fn last_known(host: &HostEntry, was_offline: bool) -> LastKnown {
+fn last_known(host: &HostEntry, was_offline: bool, as_it_stops: bool) -> LastKnown {
     let reading = host.view.reading.as_deref();
+    let word = host.cell.load();
+    let given = Given {
+        users: word.pending_users().saturating_add(host.view.unheard_users),
+        places: word.places().saturating_add(host.view.unheard_places),
+    };
     LastKnown {
         facts: (*host.view.facts).clone(),
         was_heard: reading.is_some(),
@@ -169,5 +211,9 @@ fn last_known(host: &HostEntry, was_offline: bool) -> LastKnown {
         streams_held: reading.map_or(1, |r| r.streams_held),
         listed_pending_users: reading.map_or(0, |r| r.listed_pending_users),
         listed_places: reading.map_or(0, |r| r.listed_places),
+        coordinators: reading.map_or(1, |r| r.coordinators),
+        held_back_users: reading.map_or(0, |r| r.held_back_users),
+        held_back_places: reading.map_or(0, |r| r.held_back_places),
+        given: as_it_stops.then_some(given),
     }
 }

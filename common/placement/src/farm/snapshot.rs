@@ -12,8 +12,11 @@ use std::{
 use usher_types::{BootTime, HostId, HostName, Policy, PoolName, ReplicaMark, ResourceId};
 
 use super::{
-    CellWord, FROZEN_AFTER, Grace, HeardShare, HostCell, HostView, SessionIndex, StateInput, state_of,
+    CellWord, FROZEN_AFTER, Grace, HeardShare, HostCell, Hosts, SessionIndex, StateInput, cells::CellRuns,
+    columns::Zones, state_of,
 };
+use crate::decision::Crowd;
+use crate::load::{LearnedCosts, Typical};
 
 /// Which hosts are in a pool. The same object until one comes or goes, so that a reader can tell whether the cells it
 /// read belong to the snapshot it ranks by.
@@ -21,6 +24,9 @@ use super::{
 pub struct Members {
     /// Cells, in the order of the pool's hosts.
     pub cells: Vec<Arc<HostCell>>,
+    runs: CellRuns,
+    /// The same as `cells`, without a step in between.
+    near: Vec<HostCell>,
     by_id: HashMap<HostId, u32>,
     /// By the compared form of the name; several machines may have one.
     by_name: HashMap<String, Vec<u32>>,
@@ -33,9 +39,16 @@ impl Members {
         for (position, (host_id, name, cell)) in (0u32..).zip(members) {
             all.by_id.insert(host_id, position);
             all.by_name.entry(name.key().to_owned()).or_default().push(position);
+            all.runs.push(&cell);
+            all.near.push((*cell).clone());
             all.cells.push(cell);
         }
         all
+    }
+
+    /// Reads the cell of the host at `position`.
+    pub(crate) fn word(&self, position: usize) -> CellWord {
+        self.near[position].load()
     }
 
     /// The position of a host.
@@ -65,7 +78,13 @@ pub struct PoolView {
     /// Its cells.
     pub members: Arc<Members>,
     /// Its hosts, in the order of the cells.
-    pub hosts: Vec<Arc<HostView>>,
+    pub hosts: Hosts,
+    pub(crate) zones: Arc<Zones>,
+    /// The instant to which the columns refer logons in progress.
+    pub(crate) logons_since: BootTime,
+    pub(super) has_peers: bool,
+    /// Of a pool too large to be looked at as a whole: who is worth looking at.
+    pub(crate) crowd: Option<Arc<Crowd>>,
     /// Positions of the hosts that hold each resource.
     pub replicas: Arc<BTreeMap<ResourceId, Vec<u32>>>,
     /// Positions of the hosts whose copy of a resource an admin marked, in ascending order; whether they list it now or
@@ -81,6 +100,10 @@ pub struct PoolView {
     pub hosts_heard: u32,
     /// See `hosts_heard`.
     pub hosts_registered: u32,
+    /// What one more session costs, as learned so far.
+    pub costs: LearnedCosts,
+    /// What stands for values that a host does not know, where its demand is predicted.
+    pub typical: Typical,
 }
 
 /// Below this share of hosts heard, answers say `partial_view`.
@@ -146,12 +169,20 @@ impl PoolView {
 
     /// Whether the hosts report to more than one coordinator.
     pub fn has_peers(&self) -> bool {
-        self.hosts.iter().filter_map(|host| host.reading.as_ref()).any(|reading| reading.streams_held > 1)
+        self.has_peers
+    }
+
+    /// Bytes that this view keeps beside those of `before`, without the hosts themselves, sessions and replicas.
+    pub fn bytes_beside(&self, before: Option<&Self>) -> usize {
+        let crowd = self.crowd.as_ref().map_or(0, |crowd| crowd.bytes());
+        size_of::<Self>() + crowd + self.hosts.bytes_beside(before.map(|before| &before.hosts))
     }
 
     /// Reads every cell.
     pub fn words(&self) -> Vec<CellWord> {
-        self.members.cells.iter().map(|cell| cell.load()).collect()
+        let mut words = Vec::with_capacity(self.hosts.len());
+        self.members.runs.load_into(&mut words);
+        words
     }
 }
 

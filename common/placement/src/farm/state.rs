@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use usher_types::{BootTime, HostState, Policy, Readiness};
 
-use super::{CellWord, Grace, HostView};
+use super::{CellWord, Grace, HostView, columns::UNLIMITED};
 
 /// What a state is computed with.
 #[derive(Copy, Clone, Debug)]
@@ -86,11 +86,20 @@ impl StateInput<'_> {
     /// Whether its users, its places and this login come above its limit, as far as they were heard last; users that are
     /// not known count as above it.
     pub fn is_full(&self) -> bool {
-        let Some(limit) = self.host.max_users(self.policy).finite() else { return false };
-        let Some(users) = self.word.users() else { return true };
-        u64::from(users) + u64::from(self.word.pending_users()) + u64::from(self.adds_users)
-            > u64::from(limit)
+        is_over(self.host.max_users(self.policy).finite().unwrap_or(UNLIMITED), self.word, self.adds_users)
     }
+}
+
+/// A login of more users is one of this many: the sum stays a number.
+const MOST_USERS: u32 = 1 << 24;
+
+/// Whether a limit would be passed; [`UNLIMITED`] never is.
+///
+/// No side is skipped: this is asked of many hosts at once, where a branch costs more than a comparison.
+pub(crate) const fn is_over(limit: u32, word: CellWord, adds_users: u32) -> bool {
+    let adds = if adds_users < MOST_USERS { adds_users } else { MOST_USERS };
+    let passed = word.users_or_none() + word.pending_users() + adds > limit;
+    (limit != UNLIMITED) & (passed | !word.knows_users())
 }
 
 /// Why the host is in `state`, for people. Empty where the state says it all.

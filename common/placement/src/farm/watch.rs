@@ -11,6 +11,7 @@ impl Farm {
         let mut effects = Vec::new();
         let gap = now.since(self.last_tick);
         self.last_tick = now;
+        self.expire_values(now);
         if gap > self.frozen_after() {
             self.begin_grace(now);
             effects.push(Effect::Thawed { after: gap });
@@ -29,6 +30,7 @@ impl Farm {
         effects.extend(self.expire_replica_marks(now));
         self.ledger.forget_hosts(|host_id| self.hosts.contains_key(host_id), now);
         self.ledger.sweep(now);
+        self.learn(now);
         effects
     }
 
@@ -44,25 +46,28 @@ impl Farm {
     /// Each time, and not only when the host goes: a placement that was decided just before may still add one. Those that
     /// were given although nothing was heard of the host need not be heard of to live on.
     ///
-    /// Their users may be on the host all the same. Until it says how many there are, they are held against its limit: or
+    /// Their users may be on the host all the same. Until it says how many there are, they are held against its limits: or
     /// every time to live of a long silence would give the same free places out again.
     fn end_places_if_offline(&mut self, host_id: &HostId, now: BootTime) {
         let Some(host) = self.hosts.get_mut(host_id) else { return };
         if host.last_state != HostState::Offline {
             return;
         }
-        let mut ended = 0u32;
+        let (mut users, mut places) = (0u32, 0u32);
         for grant in self.ledger.on_host(host_id) {
-            let users = grant.counted_users();
+            let counted = grant.counted_users();
             let has_ended = if !grant.blind {
                 grant.end(EndReason::HostLost, now)
             } else {
                 now > grant.ends_at && grant.end(EndReason::Expired, now)
             };
-            ended = ended.saturating_add(if has_ended { users } else { 0 });
+            if has_ended {
+                (users, places) = (users.saturating_add(counted), places.saturating_add(1));
+            }
         }
-        if ended > 0 {
-            host.view.unheard_users = host.view.unheard_users.saturating_add(ended);
+        if places > 0 {
+            host.view.unheard_users = host.view.unheard_users.saturating_add(users);
+            host.view.unheard_places = host.view.unheard_places.saturating_add(places);
             self.publish(host_id);
         }
     }

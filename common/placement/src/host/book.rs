@@ -6,9 +6,9 @@
 //! lock between them.
 //!
 //! A place ends when
-//! * the session of its user is seen: one that began up to 10 s before the place came counts, because a login may be
-//!   quicker than the message about it. One new session ends one place: its user's oldest, else the oldest without a
-//!   name. A session of another user ends nothing;
+//! * the session of its user is seen: one that began up to 10 s before the place was given counts, because a login may be
+//!   quicker than the message about it, and that may come late. One new session ends one place: its user's oldest, else
+//!   the oldest without a name. A session of another user ends nothing;
 //! * the gateway cancels it or reports a failure;
 //! * its time to live has passed.
 //!
@@ -23,7 +23,8 @@ use std::{
 };
 
 use usher_types::{
-    BootTime, EndReason, EndedPlace, PendingPlace, RefusalReason, Session, SessionCounts, Token, UserKey,
+    BootTime, EndReason, EndedPlace, PendingPlace, Policy, RefusalReason, Session, SessionCounts, Token,
+    UserKey,
 };
 
 pub use held::BookRecord;
@@ -31,9 +32,9 @@ pub(super) use held::Finished;
 use held::{Ended, Held};
 use sessions::EarlySession;
 
-use super::naming::Naming;
+use super::{naming::Naming, reach::HeldBack};
 
-/// How long before its place a session may have begun.
+/// How long before its place was given a session may have begun.
 const EARLY_SESSION: Duration = Duration::from_secs(10);
 /// How long ended places are reported.
 const REPORT_ENDED: Duration = Duration::from_secs(60);
@@ -70,6 +71,8 @@ impl Occupancy {
 pub struct HostBook {
     naming: Naming,
     shared_accounts: BTreeSet<UserKey>,
+    /// That of a new place: what is missing from it is a place's age.
+    time_to_live: Duration,
     places: BTreeMap<Token, Held>,
     ended: VecDeque<Ended>,
     /// Sessions of the last list, and when each began.
@@ -116,6 +119,7 @@ impl HostBook {
         Self {
             naming: Naming::default(),
             shared_accounts: BTreeSet::new(),
+            time_to_live: Policy::default().reservation_ttl,
             places: BTreeMap::new(),
             ended: VecDeque::new(),
             known: None,
@@ -154,6 +158,11 @@ impl HostBook {
         self.naming = naming;
     }
 
+    /// Takes over for how long the pool's places live.
+    pub(super) fn set_time_to_live(&mut self, time_to_live: Duration) {
+        self.time_to_live = time_to_live;
+    }
+
     /// How names are compared and sent.
     pub(super) fn naming(&self) -> &Naming {
         &self.naming
@@ -164,33 +173,47 @@ impl HostBook {
         std::mem::take(&mut self.finished)
     }
 
-    /// A coordinator gives a place (`ask` false), or asks for one within `limits`.
+    /// A coordinator gives a place (`ask` false), or asks for one within `limits`, of which `held_back` is kept for others.
     ///
     /// The same token under the same or a lower attempt as one that is held changes nothing; a higher attempt takes
     /// its place. `host_ready` is whether the host takes sessions at all.
     ///
+    /// A token names one request. Asked for with other content it is refused; told with other content it was given by a
+    /// coordinator that could not know better, and of the two the higher attempt stays, as everywhere.
+    ///
     /// # Errors
-    /// Why a place that was asked for is not given. A place that is only told is refused only if it had ended before
-    /// or the book is full.
+    /// Why a place that was asked for is not given. A place that is only told is refused only if it had ended before,
+    /// if another request holds its token, or if the book is full.
     pub fn expect(
         &mut self,
         place: &PendingPlace,
         ask: bool,
         limits: Limits,
+        held_back: HeldBack,
         host_ready: bool,
         now: BootTime,
     ) -> Result<(), RefusalReason> {
         self.expire(now);
         if let Some(held) = self.places.get_mut(&place.token) {
-            held.attempt = held.attempt.max(place.attempt);
-            held.admitted |= ask;
-            held.connected |= place.connected;
-            return Ok(());
+            if held.content_hash == place.content_hash {
+                held.attempt = held.attempt.max(place.attempt);
+                held.admitted |= ask;
+                held.connected |= place.connected;
+                return Ok(());
+            }
+            if ask || held.attempt >= place.attempt {
+                return Err(RefusalReason::Reused);
+            }
+            self.finish(&place.token, EndReason::Superseded, None, now);
         }
-        let ended_before =
-            self.ended.iter().any(|ended| ended.token == place.token && ended.attempt >= place.attempt);
-        if ended_before {
-            return Err(RefusalReason::Ended);
+        let ended_before = self
+            .ended
+            .iter()
+            .rev()
+            .find(|ended| ended.token == place.token && ended.attempt >= place.attempt);
+        if let Some(ended) = ended_before {
+            let same = ended.content_hash == place.content_hash;
+            return Err(if same || !ask { RefusalReason::Ended } else { RefusalReason::Reused });
         }
         if self.places.len() >= MAX_PLACES {
             return Err(RefusalReason::ListFull);
@@ -199,23 +222,27 @@ impl HostBook {
             if !host_ready {
                 return Err(RefusalReason::NotReady);
             }
-            if limits.max_users.is_some_and(|limit| !self.fits(place, limit)) {
+            if limits.max_users.is_some_and(|limit| !self.fits(place, limit, held_back.users)) {
                 return Err(RefusalReason::MaxUsers);
             }
-            if limits.max_pending.is_some_and(|limit| self.len() >= limit) {
+            let places = self.len().saturating_add(held_back.places);
+            if limits.max_pending.is_some_and(|limit| places >= limit) {
                 return Err(RefusalReason::MaxPending);
             }
         }
-        self.places.insert(place.token.clone(), Held::new(place, ask, now));
+        self.places.insert(place.token.clone(), Held::new(place, ask, self.time_to_live, now));
         self.end_by_early_session(&place.token, now);
         Ok(())
     }
 
-    /// Users and places and this one, within the limit? Users that are not known never fit a limit.
-    fn fits(&self, place: &PendingPlace, limit: u32) -> bool {
+    /// Users and places, what is held back and this one, within the limit? Users that are not known never fit a limit. A
+    /// login that adds nobody takes nothing of what is held back.
+    fn fits(&self, place: &PendingPlace, limit: u32, held_back: u32) -> bool {
         let adds = self.counted_users(place.user.as_deref(), place.cost);
+        let held_back = if adds == 0 { 0 } else { held_back };
         self.users.is_some_and(|users| {
-            u64::from(users) + u64::from(self.pending_users()) + u64::from(adds) <= u64::from(limit)
+            let taken = u64::from(users) + u64::from(self.pending_users()) + u64::from(held_back);
+            taken + u64::from(adds) <= u64::from(limit)
         })
     }
 
@@ -278,6 +305,11 @@ impl HostBook {
     /// When the next place ends by itself.
     pub fn next_expiry(&self) -> Option<BootTime> {
         self.places.values().map(|held| BootTime::from_micros(held.ends_us)).min()
+    }
+
+    /// When each session began, as far as that is known. Absent: they are not known one by one.
+    pub(super) fn begun(&self) -> Option<impl Iterator<Item = BootTime>> {
+        self.known.as_ref().filter(|_| self.sessions.is_some()).map(|known| known.values().copied())
     }
 
     /// Distinct users on the host. Absent: not known.

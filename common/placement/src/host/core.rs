@@ -13,9 +13,8 @@ use usher_availability::{
     RejectedSample, error_share_percent,
 };
 use usher_types::{
-    BootTime, BusyReasons, CollectorState, Drain, EndReason, HostMarks, HostOverrides, Latency, Load,
-    OperationName, Outcome, PendingLimit, PendingMode, PendingPlace, Percent, Policy, PoolName, Readiness,
-    RefusalReason, Session, Token, ToldOutcome,
+    BootTime, BusyReasons, CollectorState, EndReason, HostMarks, HostOverrides, Latency, Load, OperationName,
+    Outcome, Percent, Policy, PoolName, Readiness, Session, Token, ToldOutcome,
 };
 
 use super::{
@@ -24,10 +23,12 @@ use super::{
     measurement::Measurement,
     naming::{NameSettings, Naming},
     penalties::Penalties,
+    reach::{HeldBack, Reach},
     ready_age::ReadyAge,
     record::HostRecord,
     session_list::SessionList,
     settings::{ToldSettings, VersionedSettings},
+    standing::Standing,
 };
 
 /// What does not change while the agent runs.
@@ -47,6 +48,11 @@ pub struct CoreSettings {
     pub max_names: usize,
     /// What it has to hide login names with.
     pub names: NameSettings,
+    /// The coordinators that it is configured to report to, by names that stay the same over restarts. Their positions are
+    /// their numbers.
+    pub coordinators: Vec<String>,
+    /// How often it reports.
+    pub report_interval: Duration,
 }
 
 /// The state of one host.
@@ -65,10 +71,13 @@ pub struct HostCore {
     latches: Latches,
     /// What held the host in an earlier run, until a period of this one has ended.
     kept: BusyReasons,
-    drain: Option<Drain>,
+    standing: Standing,
     measured: Option<(Measurement, BootTime)>,
     occupancy: Occupancy,
     occupied_at: BootTime,
+    reach: Reach,
+    /// As the last call of [`HostCore::reach_changed`] found it.
+    held_back: HeldBack,
 }
 
 impl HostCore {
@@ -88,10 +97,12 @@ impl HostCore {
             error_share_percent: None,
             latches: Latches::resume(held),
             kept: held,
-            drain: None,
+            standing: Standing::default(),
             measured: None,
             occupancy: Occupancy::Unknown,
             occupied_at: BootTime::ZERO,
+            reach: Reach::new(&settings.coordinators, settings.report_interval, &record.told),
+            held_back: HeldBack::default(),
             settings,
         };
         core.tell_book();
@@ -101,7 +112,8 @@ impl HostCore {
     /// What must be kept over a restart of the agent.
     #[must_use]
     pub fn record(&self) -> HostRecord {
-        HostRecord::new(self.book.record(), self.latched(), self.penalties.clone(), self.ready)
+        let (book, told) = (self.book.record(), self.reach.record());
+        HostRecord::new(book, self.latched(), self.penalties.clone(), self.ready, told)
     }
 
     /// The pool that the host serves.
@@ -120,11 +132,12 @@ impl HostCore {
     /// changed.
     pub fn measure(&mut self, values: Measurement, occupancy: Occupancy, now: BootTime) -> bool {
         let before = (self.ready, self.latched());
-        self.ready.observe(&values.readiness, now);
+        self.ready.observe(&self.standing.readiness(Some(&values.readiness)), now);
         self.operations.observe_cpu(values.cpu, now);
+        let said = values.logons_in_progress;
         self.measured = Some((values, now));
         let changed = self.occupy(occupancy, now);
-        self.logons.end_interval(now);
+        self.logons.end_interval(said, self.book.begun().into_iter().flatten(), now);
         self.latch(now);
         changed || before != (self.ready, self.latched())
     }
@@ -141,9 +154,8 @@ impl HostCore {
         changed
     }
 
-    /// Places came or ended: they are counted, and the ends are judged. Whether penalties changed.
+    /// Places came or ended: the ends are judged. Whether penalties changed.
     fn judge_ends(&mut self, now: BootTime) -> bool {
-        self.logons.set(self.book.len(), now);
         let ends = self.book.take_finished();
         ends.into_iter().fold(false, |changed, end| changed | self.penalties.finished(end, now))
     }
@@ -169,39 +181,19 @@ impl HostCore {
         Some(self.sessions().iter().any(|session| session.id == id && same_user(session)))
     }
 
-    /// Drains the host on itself, or ends that. Whether anything changed.
-    pub fn set_drain(&mut self, drain: Option<Drain>) -> bool {
-        let changed = self.drain != drain;
-        self.drain = drain;
-        changed
-    }
-
-    /// A coordinator gives a place, or asks for one within `limits`.
-    ///
-    /// # Errors
-    /// Why it is not in the book.
-    pub fn expect(
-        &mut self,
-        place: &PendingPlace,
-        ask: bool,
-        limits: Limits,
-        now: BootTime,
-    ) -> Result<(), RefusalReason> {
-        let ready = self.measured().is_none_or(|measured| measured.readiness == Readiness::Ready);
-        let decided = self.book.expect(place, ask, limits.and(self.own_limits()), ready, now);
-        // What expired meanwhile is judged, whatever the answer is.
-        self.judge_ends(now);
-        decided
-    }
-
-    fn own_limits(&self) -> Limits {
-        let pool = self.told.in_force().map(|told| &told.policy);
-        let own = self.overrides().max_users;
-        let hard = pool.filter(|policy| policy.max_pending_mode == PendingMode::Hard);
-        Limits {
-            max_users: own.or(pool.map(|policy| policy.max_users)).and_then(|limit| limit.finite()),
-            max_pending: hard.map(|policy| policy.max_pending).and_then(PendingLimit::finite),
+    /// Takes over what the host says of itself. Whether what is kept over a restart changed.
+    pub fn set_standing(&mut self, standing: Standing, now: BootTime) -> bool {
+        let before = self.ready;
+        self.standing = standing;
+        // Before the first measurement it is not known whether the host takes sessions.
+        if self.measured.is_some() {
+            self.ready.observe(&self.readiness(), now);
         }
+        before != self.ready
+    }
+
+    fn readiness(&self) -> Readiness {
+        self.standing.readiness(self.measured().map(|values| &values.readiness))
     }
 
     /// Ends a place given under `attempt` or a lower one. Whether anything changed.
@@ -261,9 +253,16 @@ impl HostCore {
     fn tell_book(&mut self) -> bool {
         let policy = self.policy();
         let naming = Naming::new(policy.user_match, policy.user_names, &self.settings.names);
+        self.book.set_time_to_live(policy.reservation_ttl);
         let is_new = !naming.same_rules(self.book.naming());
         self.book.set_users_rule(naming, &policy.shared_accounts);
         is_new
+    }
+
+    /// The pool's settings in force. Absent before any coordinator told them.
+    #[must_use]
+    pub fn told_policy(&self) -> Option<&Policy> {
+        self.told.in_force().map(|told| &told.policy)
     }
 
     fn policy(&self) -> Policy {
@@ -414,6 +413,7 @@ impl HostCore {
     pub fn load(&self, now: BootTime, wall_clock_unix_ms: u64) -> Option<Load> {
         let (measured, measured_at) = self.measured.as_ref()?;
         let uptime = measured.uptime.map(|uptime| uptime + now.since(*measured_at));
+        let held_back = self.held_back(now);
         Some(Load {
             sequence: 0,
             incarnation_ms: self.settings.incarnation_ms,
@@ -424,28 +424,35 @@ impl HostCore {
             users: self.book.users(),
             sessions: self.book.sessions(),
             processes: measured.processes,
-            readiness: measured.readiness.clone(),
+            readiness: self.readiness(),
             uptime,
-            latched: Some(self.latched()),
+            latched: Some(self.latched().with(BusyReasons::USER_SET, self.standing.is_busy)),
             psi_full: measured.psi_full,
             mounts: measured.mounts.clone(),
             own_availability: measured.own_availability.clone(),
             ready_age: self.ready.at(uptime, now),
-            is_warming_up: measured.is_warming_up,
+            is_warming_up: measured.is_warming_up || self.standing.is_warming_up,
             replica_lag: measured.replica_lag,
-            drain: self.drain.clone(),
+            drain: self.standing.drain.clone(),
             outcomes: self.penalties.outcomes(now),
             penalties: self.penalties.report(now),
-            logons_in_progress: Some(self.logons.report()),
-            finished_logons: None,
-            collectors: measured.collectors.iter().cloned().chain(self.names_state()).collect(),
+            logons_in_progress: self.logons.report(self.book.begun(), now),
+            finished_logons: measured.finished_logons,
+            collectors: self.collectors(&measured.collectors),
             pending: self.book.pending(now),
             ended: self.book.ended(now),
             settings_version: self.told.in_force().map(|told| told.version),
             overrides: self.settings.overrides,
             streams_held: 0,
+            coordinators: Some(self.reach.coordinators()),
+            held_back_users: held_back.users,
+            held_back_places: held_back.places,
             wall_clock_unix_ms: Some(wall_clock_unix_ms),
         })
+    }
+
+    fn collectors(&self, measured: &[CollectorState]) -> Vec<CollectorState> {
+        measured.iter().chain(&self.standing.collectors).cloned().chain(self.names_state()).collect()
     }
 
     /// A pool that wants hashed names from a host without the key gets none: an operator should know.
@@ -470,6 +477,8 @@ fn operation_settings(settings: &CoreSettings, policy: &Policy) -> OperationSett
         baseline: policy.baseline,
     }
 }
+
+mod limits;
 
 #[cfg(test)]
 mod properties;

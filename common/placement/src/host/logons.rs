@@ -1,86 +1,119 @@
 //! How many logons are in progress, now and on average?
 //!
-//! Every place in the book is a logon on its way. The number jumps with each of them, so its mean weighs each value
-//! with the time for which it held: two logons of half an interval each are a mean of one, whenever the samples fall.
+//! A logon is a session that has begun and is not ready to work in yet. A place in the book is none: its login may still
+//! be connecting, and whoever predicts counts places by themselves. A source that can tell says how many there are; where
+//! none can, a session counts for as long as a logon takes before anybody has learned better.
+//!
+//! The number jumps with each of them, so its mean weighs each logon with the time that it took of the interval: two of
+//! half an interval each are a mean of one, whenever the samples fall.
+
+use std::time::Duration;
 
 use usher_types::{BootTime, LogonsInProgress};
 
-/// The number of logons over the current interval, and the mean of the interval before it.
+use crate::load::CostBounds;
+
+/// What is known of logons beside the sessions themselves.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Logons {
-    now: u32,
-    interval_began: Option<BootTime>,
-    counted_until: BootTime,
-    /// Logons x microseconds since the interval began.
-    area: f64,
+    measured_at: Option<BootTime>,
+    /// What the source said then.
+    said: Option<LogonsInProgress>,
+    /// Mean of the interval that ended then.
     mean: Option<f64>,
 }
 
 impl Logons {
-    /// From `now` on there are `count`.
-    pub(super) fn set(&mut self, count: u32, now: BootTime) {
-        self.add_area(now);
-        self.now = count;
+    /// An interval ends with a measurement in which the source `said` this; sessions began at `begun`. Its mean is shown
+    /// until the next one ends.
+    pub(super) fn end_interval(
+        &mut self,
+        said: Option<LogonsInProgress>,
+        begun: impl Iterator<Item = BootTime>,
+        now: BootTime,
+    ) {
+        let took = self.measured_at.map(|before| now.since(before)).filter(|took| !took.is_zero());
+        if let Some((before, took)) = self.measured_at.zip(took) {
+            let of_interval = |began: BootTime| (began + logon()).min(now).since(began.max(before));
+            let logged_on: Duration = begun.map(of_interval).sum();
+            self.mean = Some(logged_on.as_secs_f64() / took.as_secs_f64());
+        }
+        self.said = said;
+        self.measured_at = self.measured_at.max(Some(now));
     }
 
-    /// An interval ends: its mean is shown until the next one ends.
-    pub(super) fn end_interval(&mut self, now: BootTime) {
-        self.add_area(now);
-        let took_us = self.interval_began.map(|began| now.since(began).as_micros()).filter(|us| *us > 0);
-        if let Some(took_us) = took_us {
-            self.mean = Some(self.area / took_us as f64);
+    /// As a report at `now` says it. Absent: neither the source nor the sessions tell. Before the first whole interval the
+    /// number of now stands for the mean.
+    pub(super) fn report(
+        &self,
+        begun: Option<impl Iterator<Item = BootTime>>,
+        now: BootTime,
+    ) -> Option<LogonsInProgress> {
+        if let Some(said) = self.said {
+            // Those that came since are logging on.
+            let since = begun.into_iter().flatten().filter(|began| Some(*began) > self.measured_at);
+            return Some(LogonsInProgress { now: said.now.saturating_add(count(since)), mean: said.mean });
         }
-        if took_us.is_some() || self.interval_began.is_none() {
-            self.interval_began = Some(now);
-            self.area = 0.0;
-        }
+        let now = count(begun?.filter(|began| now.since(*began) < logon()));
+        Some(LogonsInProgress { now, mean: self.mean.unwrap_or(f64::from(now)) })
     }
+}
 
-    fn add_area(&mut self, now: BootTime) {
-        if self.interval_began.is_some() {
-            self.area += f64::from(self.now) * now.since(self.counted_until).as_micros() as f64;
-        }
-        self.counted_until = self.counted_until.max(now);
-    }
+/// How long a logon takes before anybody has learned better.
+fn logon() -> Duration {
+    Duration::from_secs_f64(CostBounds::LOGON_SECONDS.prior)
+}
 
-    /// As a report says it. Before the first whole interval the number of now stands for the mean.
-    pub(super) fn report(&self) -> LogonsInProgress {
-        LogonsInProgress { now: self.now, mean: self.mean.unwrap_or(f64::from(self.now)) }
-    }
+fn count(begun: impl Iterator<Item = BootTime>) -> u32 {
+    u32::try_from(begun.count()).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn at(millis: u64) -> BootTime {
-        BootTime::from_millis(100_000 + millis)
+    fn at(seconds: u64) -> BootTime {
+        BootTime::from_millis(100_000 + seconds * 1000)
+    }
+
+    fn report(logons: &Logons, begun: &[u64], now: u64) -> LogonsInProgress {
+        logons.report(Some(begun.iter().map(|began| at(*began))), at(now)).unwrap()
+    }
+
+    fn end(logons: &mut Logons, begun: &[u64], now: u64) {
+        logons.end_interval(None, begun.iter().map(|began| at(*began)), at(now));
     }
 
     #[test]
-    fn the_mean_weighs_each_number_with_its_time() {
+    fn a_session_is_a_logon_for_as_long_as_one_takes_and_the_mean_weighs_it_with_its_time() {
         let mut logons = Logons::default();
-        logons.set(3, at(0));
-        assert_eq!(logons.report(), LogonsInProgress { now: 3, mean: 3.0 });
-        logons.end_interval(at(0));
-        logons.set(1, at(1_000));
-        logons.set(2, at(3_000));
-        logons.end_interval(at(5_000));
-        // 3 x 1 s, 1 x 2 s, 2 x 2 s over 5 s.
-        assert_eq!(logons.report(), LogonsInProgress { now: 2, mean: 9.0 / 5.0 });
-        logons.end_interval(at(6_000));
-        assert_eq!(logons.report().mean, 2.0);
+        assert_eq!(report(&logons, &[0, 5], 6), LogonsInProgress { now: 2, mean: 2.0 });
+        end(&mut logons, &[0, 5], 10);
+        end(&mut logons, &[0, 5], 30);
+        // The first was logging on for 10 s of these 20 s, the other for 15 s.
+        assert_eq!(report(&logons, &[0, 5], 30), LogonsInProgress { now: 0, mean: 1.25 });
+        assert_eq!(report(&logons, &[0, 5, 31], 31).now, 1, "one that came since");
     }
 
     #[test]
-    fn two_ends_at_one_instant_and_a_clock_that_stands_still_change_nothing() {
+    fn what_the_source_says_wins_and_those_that_came_since_are_added() {
         let mut logons = Logons::default();
-        logons.set(1, at(0));
-        logons.end_interval(at(0));
-        logons.end_interval(at(10));
-        logons.end_interval(at(10));
-        logons.set(1, at(5));
-        logons.end_interval(at(20));
-        assert_eq!(logons.report(), LogonsInProgress { now: 1, mean: 1.0 });
+        let said = LogonsInProgress { now: 3, mean: 2.5 };
+        logons.end_interval(Some(said), [at(1), at(9)].into_iter(), at(10));
+        assert_eq!(report(&logons, &[1, 9], 12), said);
+        assert_eq!(report(&logons, &[1, 9, 11], 12), LogonsInProgress { now: 4, mean: 2.5 });
+        assert_eq!(logons.report(None::<std::iter::Empty<_>>, at(12)), Some(said));
+    }
+
+    #[test]
+    fn unknown_sessions_are_no_zero_and_a_clock_that_stands_still_changes_no_mean() {
+        let mut logons = Logons::default();
+        assert_eq!(logons.report(None::<std::iter::Empty<_>>, at(0)), None);
+        end(&mut logons, &[0], 0);
+        end(&mut logons, &[0], 10);
+        assert_eq!(report(&logons, &[0], 10).mean, 1.0);
+        end(&mut logons, &[0], 10);
+        end(&mut logons, &[0], 5);
+        assert_eq!(report(&logons, &[0], 10).mean, 1.0);
     }
 }

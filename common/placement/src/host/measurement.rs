@@ -5,7 +5,10 @@
 
 use std::time::Duration;
 
-use usher_types::{CollectorState, Memory, MountFullness, OwnAvailability, Percent, Readiness};
+use usher_types::{
+    CollectorState, FinishedLogons, LogonsInProgress, Memory, MountFullness, OwnAvailability, Percent,
+    Readiness,
+};
 
 /// The state of the host at one moment, without its users.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -32,6 +35,11 @@ pub struct Measurement {
     pub is_warming_up: bool,
     /// How far its replicas are behind.
     pub replica_lag: Option<Duration>,
+    /// Logons in progress: sessions that have begun and are not ready to work in yet; and their mean over the interval that
+    /// ends with this measurement. Absent: the source cannot tell.
+    pub logons_in_progress: Option<LogonsInProgress>,
+    /// Logons that ended in the last 10 min. Absent: the source cannot tell.
+    pub finished_logons: Option<FinishedLogons>,
     /// How each collector fares.
     pub collectors: Vec<CollectorState>,
 }

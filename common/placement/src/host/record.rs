@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use usher_types::BusyReasons;
 
-use super::{book::BookRecord, penalties::Penalties, ready_age::ReadyAge};
+use super::{book::BookRecord, penalties::Penalties, reach::ToldShare, ready_age::ReadyAge};
 
 /// What is kept in the runtime directory. Fields that are missing are as if nothing was known: so a file of 0.1, which
 /// has the book and one latch, can be read.
@@ -22,12 +22,20 @@ pub struct HostRecord {
     availability_latched: bool,
     pub(super) penalties: Penalties,
     pub(super) ready: ReadyAge,
+    /// What each coordinator may give while it is not heard, by what it was told.
+    pub(super) told: Vec<ToldShare>,
 }
 
 impl HostRecord {
-    pub(super) fn new(book: BookRecord, latched: BusyReasons, penalties: Penalties, ready: ReadyAge) -> Self {
+    pub(super) fn new(
+        book: BookRecord,
+        latched: BusyReasons,
+        penalties: Penalties,
+        ready: ReadyAge,
+        told: Vec<ToldShare>,
+    ) -> Self {
         let latched = latched.names().map(str::to_owned).collect();
-        Self { book, latched, availability_latched: false, penalties, ready }
+        Self { book, latched, availability_latched: false, penalties, ready, told }
     }
 
     /// What held the host BUSY. Reasons that are not known any more are left out.
@@ -68,7 +76,13 @@ mod tests {
     #[test]
     fn what_is_written_can_be_read_and_unknown_reasons_are_left_out() {
         let held = BusyReasons::CPU.with(BusyReasons::ERRORS, true);
-        let record = HostRecord::new(BookRecord::default(), held, Penalties::default(), ReadyAge::default());
+        let record = HostRecord::new(
+            BookRecord::default(),
+            held,
+            Penalties::default(),
+            ReadyAge::default(),
+            Vec::new(),
+        );
         let json = serde_json::to_string(&record).unwrap();
         assert_eq!(serde_json::from_str::<HostRecord>(&json).unwrap(), record);
         let newer: HostRecord = serde_json::from_str(r#"{"latched":["psi","weather"],"more":1}"#).unwrap();

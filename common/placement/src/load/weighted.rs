@@ -6,6 +6,7 @@
 //! * CPU and memory are percentages already. Users and processes become shares of the largest number in the pool, so
 //!   that no host's absolute size has to be known; both are divided by the host's `capacity` first, so that a host
 //!   twice as large may have twice as many.
+//! * CPU and memory add what the places given out and not seen yet are expected to cost, if the pool predicts.
 //! * Users count the places given out and not seen yet. Reports are seconds old; without the places, every login of a
 //!   storm would go to the host that was emptiest in the last report.
 //! * A host that has just booted counts as a smaller one for a while, so that it is not sent every login at once. The
@@ -22,6 +23,10 @@ pub struct Metrics {
     pub cpu: Option<f64>,
     /// Share in use, percent 0..=100.
     pub memory: Option<f64>,
+    /// What the places given out and not seen yet are expected to add to the CPU, points, >= 0.
+    pub expected_cpu: f64,
+    /// What they are expected to add to the memory in use, points, >= 0.
+    pub expected_memory: f64,
     /// Distinct users seen, >= 0.
     pub users: Option<f64>,
     /// Users of places given out and not seen yet, >= 0.
@@ -44,6 +49,11 @@ impl Metrics {
         self.cpu.is_none() || self.memory.is_none() || self.users.is_none() || self.processes.is_none()
     }
 
+    /// Whether its users are known and, of CPU, memory and processes, exactly those that are said here.
+    pub(crate) fn knows_just(&self, known: [bool; 3]) -> bool {
+        self.users.is_some() && known == [self.cpu.is_some(), self.memory.is_some(), self.processes.is_some()]
+    }
+
     /// `count` per unit of capacity, as it counts now.
     fn per_capacity(&self, count: f64) -> f64 {
         count / (self.capacity * self.ramp.unwrap_or(1.0))
@@ -58,6 +68,14 @@ impl Metrics {
         // Two numbers too large to be compared are as far apart as numbers get.
         let times = count / top;
         if times.is_finite() { times.min(MOST_WHILE_RAMPING) } else { MOST_WHILE_RAMPING }
+    }
+
+    fn cpu_share(&self) -> Option<f64> {
+        self.cpu.map(|cpu| share(cpu + self.expected_cpu))
+    }
+
+    fn memory_share(&self) -> Option<f64> {
+        self.memory.map(|memory| share(memory + self.expected_memory))
     }
 
     fn users_share(&self, top: f64) -> Option<f64> {
@@ -86,7 +104,7 @@ fn ratio(value: f64, top: f64) -> f64 {
     }
 }
 
-/// Terms that stand for a metric that was not known.
+/// Terms whose metric was not known.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Filled {
     /// CPU was not known.
@@ -97,15 +115,17 @@ pub struct Filled {
     pub users: bool,
     /// Processes were not known.
     pub processes: bool,
+    /// No host knew its users: the places alone count, and no median stands for them.
+    pub places_alone: bool,
 }
 
 impl Filled {
-    /// Whether any term was filled in.
+    /// Whether any term does not say what it would if everything were known.
     pub fn any(self) -> bool {
-        self.cpu || self.memory || self.users || self.processes
+        self.cpu || self.memory || self.users || self.processes || self.places_alone
     }
 
-    /// The names of the filled terms.
+    /// The names of the terms that a median stands for.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         [(self.cpu, "cpu"), (self.memory, "memory"), (self.users, "users"), (self.processes, "processes")]
             .into_iter()
@@ -146,6 +166,8 @@ pub struct Scale {
     weights: Weights,
     /// Shares (0..=1) that stand for a metric that a host does not know.
     medians: Medians,
+    /// Some host knows its users. If none does, the places alone count, and no median stands for users.
+    users_known: bool,
 }
 
 #[derive(Copy, Clone, PartialEq, Debug, Default)]
@@ -169,20 +191,14 @@ impl Scale {
         eligible: impl Iterator<Item = Metrics> + Clone,
         some_incomplete: bool,
     ) -> Self {
-        let mut known = Known::default();
-        let (mut top_users, mut top_processes) = (users_full_scale, 0.0_f64);
-        for host in eligible.clone() {
-            known.add(&host);
-            // Where users are not known, the places alone still are.
-            top_users = top_users.max(host.per_capacity(host.users.unwrap_or(0.0) + host.pending));
-            top_processes = top_processes.max(host.per_capacity(host.processes.unwrap_or(0.0)));
-        }
-        let mut scale =
-            Self { top_users, top_processes, weights: known.spread(weights), medians: Medians::default() };
+        let mut largest = Largest::new(users_full_scale);
+        eligible.clone().for_each(|host| largest.add(&host));
+        let (known, mut scale) = (largest.known, largest.scale(weights));
+        let (top_users, top_processes) = (scale.top_users, scale.top_processes);
         if some_incomplete || known.some_missing() {
             scale.medians = Medians {
-                cpu: median(eligible.clone().filter_map(|host| host.cpu.map(share))),
-                memory: median(eligible.clone().filter_map(|host| host.memory.map(share))),
+                cpu: median(eligible.clone().filter_map(|host| host.cpu_share())),
+                memory: median(eligible.clone().filter_map(|host| host.memory_share())),
                 users: median(eligible.clone().filter_map(|host| host.users_share(top_users))),
                 processes: median(eligible.filter_map(|host| host.processes_share(top_processes))),
             };
@@ -190,20 +206,37 @@ impl Scale {
         scale
     }
 
+    /// The same, but hosts have come that have as many users per unit of capacity as this.
+    pub(crate) fn with_users(self, users: f64) -> Self {
+        Self { top_users: self.top_users.max(users), ..self }
+    }
+
+    /// Weights in force, percent.
+    pub(crate) const fn weights(&self) -> &Weights {
+        &self.weights
+    }
+
+    /// Whether any term is left to compare hosts by.
+    pub(crate) fn has_terms(&self) -> bool {
+        let weights = &self.weights;
+        weights.cpu_percent + weights.memory_percent + weights.users_percent + weights.processes_percent > 0.0
+    }
+
     /// The terms of a host. Absent if no term is left to compare it by.
     pub fn terms(&self, host: &Metrics) -> Option<LoadTerms> {
         let weights = &self.weights;
-        let sum =
-            weights.cpu_percent + weights.memory_percent + weights.users_percent + weights.processes_percent;
-        if sum <= 0.0 {
+        if !self.has_terms() {
             return None;
         }
         let users = host.users_share(self.top_users).unwrap_or_else(|| {
             let missing = host.against(host.pending, self.top_users) + self.medians.users;
             if host.ramp.is_some() { missing } else { missing.min(1.0) }
         });
-        let cpu = host.cpu.map_or(self.medians.cpu, share);
-        let memory = host.memory.map_or(self.medians.memory, share);
+        // A median, and what is on its way to this host.
+        let missing = |median: f64, expected: f64| (median + expected / 100.0).min(1.0);
+        let cpu = host.cpu_share().unwrap_or_else(|| missing(self.medians.cpu, host.expected_cpu));
+        let memory =
+            host.memory_share().unwrap_or_else(|| missing(self.medians.memory, host.expected_memory));
         let processes = host.processes_share(self.top_processes).unwrap_or(self.medians.processes);
         Some(LoadTerms {
             cpu: weights.cpu_percent * cpu,
@@ -213,15 +246,66 @@ impl Scale {
             filled: Filled {
                 cpu: host.cpu.is_none() && weights.cpu_percent > 0.0,
                 memory: host.memory.is_none() && weights.memory_percent > 0.0,
-                users: host.users.is_none() && weights.users_percent > 0.0,
+                users: host.users.is_none() && weights.users_percent > 0.0 && self.users_known,
                 processes: host.processes.is_none() && weights.processes_percent > 0.0,
+                places_alone: host.users.is_none() && weights.users_percent > 0.0 && !self.users_known,
             },
         })
     }
 }
 
+/// What one walk over the hosts finds of what a scale is made of; the medians need more.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Largest {
+    known: Known,
+    top_users: f64,
+    top_processes: f64,
+}
+
+impl Largest {
+    pub(crate) fn new(users_full_scale: f64) -> Self {
+        Self { known: Known::default(), top_users: users_full_scale, top_processes: 0.0 }
+    }
+
+    pub(crate) fn add(&mut self, host: &Metrics) {
+        self.known.add(host);
+        // Where users are not known, the places alone still are.
+        self.top_users = self.top_users.max(host.per_capacity(host.users.unwrap_or(0.0) + host.pending));
+        self.top_processes = self.top_processes.max(host.per_capacity(host.processes.unwrap_or(0.0)));
+    }
+
+    /// Many hosts at once, of which these are the largest numbers per unit of capacity. All know their users, and each of
+    /// the other metrics all or none: CPU, memory, processes.
+    pub(crate) fn add_many(&mut self, hosts: usize, know: [bool; 3], top_users: f64, top_processes: f64) {
+        let [cpu, memory, processes] = know.map(|known| if known { hosts } else { 0 });
+        self.known.hosts += hosts;
+        self.known.users += hosts;
+        self.known.cpu += cpu;
+        self.known.memory += memory;
+        self.known.processes += processes;
+        self.top_users = self.top_users.max(top_users);
+        self.top_processes = self.top_processes.max(top_processes);
+    }
+
+    /// Whether there was any host.
+    pub(crate) const fn is_of_any(&self) -> bool {
+        self.known.hosts > 0
+    }
+
+    /// The scale where no median is needed: each metric is known to all hosts or to none.
+    pub(crate) fn scale(&self, weights: Weights) -> Scale {
+        Scale {
+            top_users: self.top_users,
+            top_processes: self.top_processes,
+            weights: self.known.spread(weights),
+            medians: Medians::default(),
+            users_known: self.known.users > 0,
+        }
+    }
+}
+
 /// How many hosts there are, and how many know each metric.
-#[derive(Copy, Clone, Default)]
+#[derive(Copy, Clone, Debug, Default)]
 struct Known {
     hosts: usize,
     cpu: usize,
@@ -280,208 +364,4 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn weights(cpu: f64, memory: f64, users: f64, processes: f64) -> Weights {
-        Weights {
-            cpu_percent: cpu,
-            memory_percent: memory,
-            users_percent: users,
-            processes_percent: processes,
-        }
-    }
-
-    fn host(cpu: f64, memory: f64, users: f64, processes: f64) -> Metrics {
-        Metrics {
-            cpu: Some(cpu),
-            memory: Some(memory),
-            users: Some(users),
-            pending: 0.0,
-            processes: Some(processes),
-            capacity: 1.0,
-            ramp: None,
-        }
-    }
-
-    fn loads(weights: Weights, hosts: &[Metrics]) -> Vec<f64> {
-        let scale = Scale::of(weights, 0.0, hosts.iter().copied(), false);
-        hosts.iter().map(|host| scale.terms(host).map_or(f64::NAN, |terms| terms.weighted_load())).collect()
-    }
-
-    // rule: load-formula
-    #[test]
-    fn case_067_the_worked_example_with_every_term() {
-        let hosts = [host(35.0, 55.0, 10.0, 70.0), host(25.0, 45.0, 14.0, 89.0)];
-        let scale = Scale::of(weights(30.0, 30.0, 25.0, 15.0), 0.0, hosts.iter().copied(), false);
-        let [first, second] = hosts.map(|host| scale.terms(&host).unwrap());
-        let parts = [first.cpu, first.memory, first.users, first.processes];
-        for (part, expected) in parts.iter().zip([10.5, 16.5, 17.857, 11.798]) {
-            assert!((part - expected).abs() < 0.001, "{part} is not {expected}");
-        }
-        assert!((first.weighted_load() - 56.6549).abs() < 0.0001);
-        let parts = [second.cpu, second.memory, second.users, second.processes];
-        assert_eq!(parts, [7.5, 13.5, 25.0, 15.0]);
-    }
-
-    // rule: load-zero-top
-    #[test]
-    fn case_068_nobody_logged_in_anywhere() {
-        let hosts = [host(0.0, 0.0, 0.0, 0.0); 3];
-        assert_eq!(loads(weights(0.0, 0.0, 100.0, 0.0), &hosts), [0.0, 0.0, 0.0]);
-    }
-
-    // rule: load-formula
-    #[test]
-    fn case_076_least_users_win() {
-        let hosts = [host(0.0, 0.0, 6.0, 0.0), host(0.0, 0.0, 5.0, 0.0)];
-        let loads = loads(weights(0.0, 0.0, 100.0, 0.0), &hosts);
-        assert_eq!(loads[0], 100.0);
-        assert!((loads[1] - 83.333).abs() < 0.001);
-    }
-
-    // rule: load-pending
-    #[test]
-    fn places_given_out_count_as_users() {
-        let mut hosts = [host(0.0, 0.0, 10.0, 0.0); 2];
-        hosts[0].pending = 10.0;
-        assert_eq!(loads(weights(0.0, 0.0, 100.0, 0.0), &hosts), [100.0, 50.0]);
-    }
-
-    // rule: load-tops
-    #[test]
-    fn a_host_twice_as_large_may_have_twice_as_many() {
-        let large = Metrics { capacity: 2.0, ..host(0.0, 0.0, 20.0, 0.0) };
-        assert_eq!(loads(weights(0.0, 0.0, 100.0, 0.0), &[large, host(0.0, 0.0, 10.0, 0.0)]), [100.0, 100.0]);
-    }
-
-    // rule: ramp-capacity
-    // rule: load-bounds a ramping host's terms may exceed their weights
-    #[test]
-    fn a_host_that_is_ramping_up_counts_as_a_smaller_one() {
-        let scale =
-            Scale::of(weights(0.0, 0.0, 50.0, 50.0), 0.0, [host(0.0, 0.0, 10.0, 100.0)].into_iter(), false);
-        let ramping = Metrics { ramp: Some(0.25), pending: 2.0, ..host(0.0, 0.0, 3.0, 10.0) };
-        let terms = scale.terms(&ramping).unwrap();
-        assert_eq!((terms.users, terms.processes), (100.0, 20.0));
-        assert_eq!(scale.terms(&Metrics { ramp: None, ..ramping }).unwrap().users, 25.0);
-        // A metric that it does not know takes the median of the others, though it is none of them.
-        let others = [host(0.0, 0.0, 10.0, 100.0), host(0.0, 0.0, 5.0, 100.0)].into_iter();
-        let scale = Scale::of(weights(0.0, 0.0, 50.0, 50.0), 0.0, others, true);
-        let unknown = Metrics { users: None, ..ramping };
-        assert_eq!(scale.terms(&unknown).unwrap().users, 50.0 * (0.75 + 0.8));
-        // Where the others have nobody, what it has is no term either.
-        let nobody = Scale::of(weights(0.0, 0.0, 50.0, 50.0), 0.0, std::iter::empty(), false);
-        assert_eq!(nobody.terms(&ramping).unwrap().weighted_load(), 0.0);
-        // However small it is, its load stays a number.
-        let tiny = Metrics { ramp: Some(0.1), capacity: f64::MIN_POSITIVE, ..host(0.0, 0.0, 1e6, 1e6) };
-        assert!(scale.terms(&tiny).unwrap().weighted_load().is_finite());
-    }
-
-    // rule: load-floor
-    #[test]
-    fn a_floor_under_the_largest_user_count_softens_the_night() {
-        let scale =
-            Scale::of(weights(0.0, 0.0, 100.0, 0.0), 20.0, [host(0.0, 0.0, 1.0, 0.0)].into_iter(), false);
-        assert_eq!(scale.terms(&host(0.0, 0.0, 1.0, 0.0)).unwrap().weighted_load(), 5.0);
-    }
-
-    // rule: load-median
-    #[test]
-    fn an_unknown_metric_takes_the_median_and_is_named() {
-        let known = [host(10.0, 50.0, 2.0, 8.0), host(30.0, 50.0, 2.0, 8.0), host(80.0, 50.0, 2.0, 8.0)];
-        let blind = Metrics { cpu: None, ..host(0.0, 50.0, 2.0, 8.0) };
-        let all = known.iter().copied().chain([blind]);
-        let terms = Scale::of(weights(40.0, 20.0, 20.0, 20.0), 0.0, all, false).terms(&blind).unwrap();
-        assert!((terms.cpu - 12.0).abs() < 1e-9);
-        assert_eq!(terms.filled.names().collect::<Vec<_>>(), ["cpu"]);
-    }
-
-    // rule: load-bounds
-    #[test]
-    fn case_072_a_percentage_beyond_100_counts_as_100_where_it_stands_for_others_too() {
-        let hosts = [Metrics { cpu: None, ..host(0.0, 0.0, 0.0, 0.0) }, host(354.0, 0.0, 0.0, 0.0)];
-        assert_eq!(loads(weights(100.0, 0.0, 0.0, 0.0), &hosts), [100.0, 100.0]);
-    }
-
-    // rule: load-median places added
-    #[test]
-    fn unknown_users_take_the_median_and_their_places_are_added() {
-        let known = [host(0.0, 0.0, 10.0, 0.0), host(0.0, 0.0, 20.0, 0.0)];
-        let blind = Metrics { users: None, pending: 2.0, ..host(0.0, 0.0, 0.0, 0.0) };
-        let all = known.iter().copied().chain([blind]);
-        let terms = Scale::of(weights(0.0, 0.0, 100.0, 0.0), 0.0, all, false).terms(&blind).unwrap();
-        assert!((terms.users - (75.0 + 10.0)).abs() < 1e-9, "{terms:?}");
-    }
-
-    #[test]
-    fn one_unknown_metric_makes_a_host_incomplete() {
-        let known = host(0.0, 0.0, 0.0, 0.0);
-        assert!(!known.is_incomplete());
-        assert!(Metrics { cpu: None, ..known }.is_incomplete());
-        assert!(Metrics { memory: None, ..known }.is_incomplete());
-        assert!(Metrics { users: None, ..known }.is_incomplete());
-        assert!(Metrics { processes: None, ..known }.is_incomplete());
-    }
-
-    // rule: load-spread
-    #[test]
-    fn a_metric_that_nobody_has_gives_its_weight_to_the_others() {
-        let hosts = [
-            Metrics { processes: None, ..host(50.0, 50.0, 10.0, 0.0) },
-            Metrics { processes: None, ..host(0.0, 0.0, 5.0, 0.0) },
-        ];
-        let loads = loads(weights(25.0, 25.0, 25.0, 25.0), &hosts);
-        assert!((loads[0] - (100.0 / 3.0) * (0.5 + 0.5 + 1.0)).abs() < 1e-9);
-    }
-
-    // rule: load-spread
-    #[test]
-    fn users_known_nowhere_leave_the_places_to_count() {
-        let blind = |pending| Metrics { users: None, pending, ..host(0.0, 0.0, 0.0, 0.0) };
-        assert_eq!(loads(weights(0.0, 0.0, 100.0, 0.0), &[blind(2.0), blind(1.0)]), [100.0, 50.0]);
-    }
-
-    // rule: load-no-term
-    #[test]
-    fn with_no_metric_left_there_is_no_load() {
-        let blind = Metrics { cpu: None, ..host(0.0, 0.0, 0.0, 0.0) };
-        assert_eq!(
-            Scale::of(weights(100.0, 0.0, 0.0, 0.0), 0.0, [blind].into_iter(), false).terms(&blind),
-            None
-        );
-    }
-
-    fn metric() -> impl Strategy<Value = Option<f64>> {
-        proptest::option::of(0.0..1e6)
-    }
-
-    proptest! {
-        // rule: load-bounds
-        #[test]
-        fn every_term_lies_within_its_weight_and_they_add_up(
-            hosts in proptest::collection::vec(
-                (metric(), metric(), metric(), metric(), 0.0..1e3f64, 0.01..100.0f64), 1..20,
-            ),
-            cut in (0.0..100.0f64, 0.0..100.0f64, 0.0..100.0f64),
-        ) {
-            let mut cuts = [cut.0, cut.1, cut.2];
-            cuts.sort_by(f64::total_cmp);
-            let weights = weights(cuts[0], cuts[1] - cuts[0], cuts[2] - cuts[1], 100.0 - cuts[2]);
-            let hosts: Vec<Metrics> = hosts
-                .into_iter()
-                .map(|(cpu, memory, users, processes, pending, capacity)| Metrics {
-                    cpu: cpu.map(|v| v % 101.0), memory: memory.map(|v| v % 101.0), users, pending, processes, capacity, ramp: None,
-                })
-                .collect();
-            let scale = Scale::of(weights, 0.0, hosts.iter().copied(), false);
-            for terms in hosts.iter().filter_map(|host| scale.terms(host)) {
-                let parts = [terms.cpu, terms.memory, terms.users, terms.processes];
-                prop_assert!(parts.iter().all(|part| part.is_finite() && *part >= 0.0));
-                prop_assert!(terms.weighted_load() <= 100.0 + 1e-6);
-            }
-        }
-    }
-}
+mod tests;

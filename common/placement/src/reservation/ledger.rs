@@ -424,6 +424,24 @@ impl Ledger {
         on_host.pin().values().filter(|grant| grant.counts()).cloned().collect()
     }
 
+    /// How many of the live places on a host were given, or first heard of, before `given_before`.
+    pub(crate) fn aged_on(&self, host_id: &HostId, given_before: BootTime) -> u32 {
+        let Some(on_host) = self.by_host.pin().get(host_id).cloned() else { return 0 };
+        let on_host = on_host.pin();
+        let aged = on_host.values().filter(|grant| grant.since < given_before && grant.counts());
+        u32::try_from(aged.count()).unwrap_or(u32::MAX)
+    }
+
+    /// The live places that a host is told when it connects, in the order of their tokens. One whose time to live has
+    /// passed is none of them: the host would take it for a login that never came.
+    pub fn to_tell(&self, host_id: &HostId, now: BootTime) -> Vec<PendingPlace> {
+        let mut places: Vec<PendingPlace> =
+            self.on_host(host_id).iter().filter_map(|grant| grant.to_place(now)).collect();
+        places.retain(|place| !place.left.is_zero());
+        places.sort_by(|a, b| a.token.cmp(&b.token));
+        places
+    }
+
     /// The places on a host, live and ended, in no order.
     pub(crate) fn remembered_on(&self, host_id: &HostId) -> Vec<Arc<Grant>> {
         let Some(on_host) = self.by_host.pin().get(host_id).cloned() else { return Vec::new() };

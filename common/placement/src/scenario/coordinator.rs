@@ -4,7 +4,7 @@
 //! what comes for it waits. Of each host the newest report waits, as an agent lets it: when the coordinator wakes up it
 //! finds that, as old as the last tick that it had sent, and not a flood of older ones.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use usher_types::{BootTime, FieldFault, Goodbye, HostId, Latency, Load, Replica, Session};
 
@@ -49,6 +49,8 @@ pub(super) struct Coordinator {
     pub farm: Farm,
     pub ledger: Arc<Ledger>,
     pub frozen_until: Option<BootTime>,
+    /// The number of the machine that it knows under each id: the one that it let in last.
+    pub registered: HashMap<HostId, usize>,
     last_tick: BootTime,
     mail: Vec<Mail>,
     known: Vec<LastKnown>,
@@ -60,20 +62,23 @@ impl Coordinator {
         let ledger = Arc::new(Ledger::new());
         let mut farm = Farm::new(ledger.clone(), now);
         farm.restore(store.restored(known.clone(), now), now);
-        Self { name, farm, ledger, frozen_until: None, last_tick: now, mail: Vec::new(), known }
+        let registered = HashMap::new();
+        Self { name, farm, ledger, frozen_until: None, registered, last_tick: now, mail: Vec::new(), known }
     }
 
     /// Starts anew. One that is frozen has no time to store anything before.
     pub(super) fn restart(&mut self, store: &mut Store, now: BootTime) {
         if self.frozen_until.is_none() {
-            self.remember_hosts(store, now);
+            self.remember_hosts(store, true, now);
         }
+        let registered = std::mem::take(&mut self.registered);
         *self = Self::new(self.name.clone(), store, std::mem::take(&mut self.known), now);
+        self.registered = registered;
     }
 
-    /// Stores what is known of the hosts.
-    pub(super) fn remember_hosts(&mut self, store: &mut Store, now: BootTime) {
-        self.known = self.farm.last_known();
+    /// Stores what is known of the hosts; `as_it_stops`: nothing more will be given.
+    pub(super) fn remember_hosts(&mut self, store: &mut Store, as_it_stops: bool, now: BootTime) {
+        self.known = self.farm.last_known(as_it_stops);
         store.note_unlisted(&self.farm, now);
     }
 

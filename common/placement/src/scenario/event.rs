@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 use usher_types::{EndReason, HostState, Outcome};
 
-pub use show::{Explained, ExplainedLine, Numbers, Shown, Terms};
+pub use show::{Explained, ExplainedLine, Numbers, PredictedTerms, Shown, Terms};
 
 /// One thing that happened.
 #[derive(Clone, PartialEq, Debug, Serialize)]

@@ -21,7 +21,7 @@ use usher_types::{
 use self::sessions::Sessions;
 use crate::{
     farm::Ticks,
-    host::{CoreSettings, HostCore, HostRecord, Measurement, NameSettings, Occupancy},
+    host::{CoreSettings, HostCore, HostRecord, Measurement, NameSettings, Occupancy, Report},
     scenario::syntax::SessionEntry,
 };
 
@@ -45,6 +45,8 @@ pub(super) struct Identity {
     pub pool: PoolName,
     pub zone: Option<Zone>,
     pub certificate: Option<String>,
+    pub cores: Option<u32>,
+    pub memory_bytes: Option<u64>,
     pub overrides: HostOverrides,
 }
 
@@ -80,8 +82,10 @@ pub(super) struct Machine {
     pub has_reported: bool,
     pub sessions: Sessions,
     pub replicas: Vec<Replica>,
-    /// By the number of the coordinator.
+    /// By the number of the coordinator; opened and ended by [`Machine::open_stream`] and [`Machine::end_stream`].
     pub streams: BTreeMap<usize, Stream>,
+    /// The coordinators of its configuration: those of the farm.
+    coordinators: Vec<String>,
     /// Coordinators that it cannot reach.
     pub cut_from: BTreeSet<usize>,
     /// Its streams are down until it connects again.
@@ -99,9 +103,14 @@ pub(super) struct Machine {
 
 impl Machine {
     /// A host that has been up for long.
-    pub(super) fn new(identity: Identity, boot: Option<BootId>, now: BootTime) -> Self {
+    pub(super) fn new(
+        identity: Identity,
+        boot: Option<BootId>,
+        coordinators: Vec<String>,
+        now: BootTime,
+    ) -> Self {
         Self {
-            core: core(&identity, now, HostRecord::default()),
+            core: core(&identity, &coordinators, now, HostRecord::default()),
             boot: boot.unwrap_or_else(|| own_boot(&identity, 1)),
             identity,
             measurement: Measurement::default(),
@@ -111,6 +120,7 @@ impl Machine {
             sessions: Sessions::default(),
             replicas: Vec::new(),
             streams: BTreeMap::new(),
+            coordinators,
             cut_from: BTreeSet::new(),
             is_away: false,
             is_silent: false,
@@ -149,8 +159,10 @@ impl Machine {
     }
 
     fn replace_core(&mut self, identity: Identity, kept: HostRecord, now: BootTime) {
-        let old = std::mem::replace(&mut self.core, core(&identity, now, kept));
+        let old = std::mem::replace(&mut self.core, core(&identity, &self.coordinators, now, kept));
         self.identity = identity;
+        // Its streams are those of the agent that was.
+        self.streams.clear();
         for (name, record) in old.operations().baselines(now) {
             // It was kept by this very code a moment ago.
             let _ = self.core.operations_mut().restore(name.clone(), &record, now);
@@ -175,8 +187,8 @@ impl Machine {
             labels: BTreeMap::new(),
             pool: identity.pool.clone(),
             zone: identity.zone.clone(),
-            cores: None,
-            memory_bytes: None,
+            cores: identity.cores,
+            memory_bytes: identity.memory_bytes,
             cpu_model: None,
             report_interval: REPORT_INTERVAL,
             latency_period: PERIOD,
@@ -232,9 +244,29 @@ impl Machine {
         }
     }
 
-    /// The Load that it would send, without what belongs to one stream. Absent: it has never measured anything.
-    pub(super) fn load(&self, now: BootTime, wall_unix_ms: u64) -> Option<Load> {
-        let mut load = self.core.load(now, wall_unix_ms)?;
+    /// The farm has these coordinators now.
+    pub(super) fn configure(&mut self, coordinators: Vec<String>) {
+        self.core.set_coordinators(&coordinators);
+        self.coordinators = coordinators;
+    }
+
+    /// A stream to this coordinator is open.
+    pub(super) fn open_stream(&mut self, coordinator: usize, stream: Stream) {
+        self.streams.insert(coordinator, stream);
+        self.core.stream_opened(coordinator);
+    }
+
+    /// The stream to this coordinator has ended.
+    pub(super) fn end_stream(&mut self, coordinator: usize) {
+        self.streams.remove(&coordinator);
+        self.core.stream_closed(coordinator);
+    }
+
+    /// The Load that it sends now, without what belongs to one stream, and the report that it is made of, which says what
+    /// each coordinator is told. Absent: it has never measured anything.
+    pub(super) fn report_now(&mut self, now: BootTime, wall_unix_ms: u64) -> Option<(Load, Report)> {
+        let report = self.core.publish(now, wall_unix_ms)?;
+        let mut load = report.load().clone();
         load.streams_held = u32::try_from(self.streams.len()).unwrap_or(u32::MAX);
         if self.faults.iter().any(|fault| fault.field == "users") {
             // Sessions that are listed are no stand-in for a count that is wrong.
@@ -250,7 +282,7 @@ impl Machine {
             load.outcomes.clear();
             load.penalties.clear();
         }
-        Some(load)
+        Some((load, report))
     }
 
     /// The places that ended since the last call.
@@ -282,7 +314,7 @@ impl Machine {
     }
 }
 
-fn core(identity: &Identity, now: BootTime, kept: HostRecord) -> HostCore {
+fn core(identity: &Identity, coordinators: &[String], now: BootTime, kept: HostRecord) -> HostCore {
     let settings = CoreSettings {
         pool: identity.pool.clone(),
         overrides: identity.overrides,
@@ -291,6 +323,8 @@ fn core(identity: &Identity, now: BootTime, kept: HostRecord) -> HostCore {
         periods: PERIODS,
         max_names: MAX_NAMES,
         names: NameSettings::default(),
+        coordinators: coordinators.to_vec(),
+        report_interval: REPORT_INTERVAL,
     };
     HostCore::new(settings, kept)
 }

@@ -18,6 +18,10 @@
 //!   waits for it. Woken up, it takes those for as old as the last tick that it had sent. Admins ask another one.
 //! * `restart` is a stop in order: what is known of the hosts is stored before, unless the coordinator is frozen.
 //! * A host whose line is refused (no pool, a capacity of 0) does not start; what is said of it later changes nothing.
+//! * A host whose id another machine has is a machine without an identity: it is not registered, and no admin can speak
+//!   of it. What happens on the machine itself happens on it alone.
+//! * A pool that no line declares comes into being with its first host, unless the scenario declares pools: then a host
+//!   in another one is a misspelling.
 //! * A value of a report that is refused stays refused until the next report.
 //! * `sessions` and `session` say how users change since a count that a report gave; the first list only names users
 //!   that were counted. Sessions of a first list that comes while no login is on its way may be days old, and end no
@@ -42,8 +46,8 @@ use std::fmt;
 use thiserror::Error;
 
 pub use event::{
-    Count, Event, EventKind, Explained, ExplainedLine, Failure, Numbers, Obstacle, Placed, Refused, Shown,
-    Terms,
+    Count, Event, EventKind, Explained, ExplainedLine, Failure, Numbers, Obstacle, Placed, PredictedTerms,
+    Refused, Shown, Terms,
 };
 pub use syntax::SyntaxError;
 
@@ -86,7 +90,7 @@ impl fmt::Display for Run {
 pub struct RunError {
     /// Line, from 1.
     pub line: u32,
-    /// Where in the statement the word stands, from 1.
+    /// Where in the line the word stands, from 1, in characters.
     pub column: u32,
     /// What is wrong.
     pub fault: String,

@@ -121,6 +121,7 @@ impl Store {
             drains: self.drains.clone().into_iter().collect(),
             marks: self.marks.clone().into_iter().collect(),
             replica_marks: self.replica_marks.iter().map(marked).collect(),
+            learned: Vec::new(),
         }
     }
 }

@@ -40,6 +40,11 @@ fn a_name_that_stands_for_nothing_stops_the_run_and_a_near_one_is_suggested() {
         ("coordinator c1", "6:13: there is a coordinator c1 already"),
         ("expect elephant state=BUSY", "6:8: there is no placement or host elephant"),
         ("advance 32d", "6:1: a scenario lasts 31 days at most"),
+        ("   report s3 cpu=1", "6:11: there is no host s3, did you mean s1?"),
+        ("seed 1 /\tshow s3 # s3", "6:15: there is no host s3, did you mean s1?"),
+        ("drain d", "6:7: there is no host d"),
+        ("host s3 pool=deks", "6:14: there is no pool deks, did you mean desk?"),
+        ("host s3 pool=office", "6:14: there is no pool office"),
     ] {
         let run = play(&format!("{lines}\nshow s1\n"));
         assert_eq!(run.stopped.map(|stopped| stopped.to_string()).as_deref(), Some(message), "{lines}");
@@ -178,6 +183,91 @@ fn a_refused_host_changes_nothing_and_stops_nothing() {
     assert!(printed.contains("s3 -> error INVALID_ARGUMENT invalid_field: capacity = 0"), "{printed}");
     assert!(printed.contains("s4 -> error INVALID_ARGUMENT invalid_field: pool = absent"), "{printed}");
     assert!(printed.contains("s4 is not registered"), "{printed}");
+}
+
+#[test]
+fn a_machine_whose_id_is_another_ones_is_not_registered_and_nothing_said_of_it_reaches_the_other() {
+    let clone = "host s9 pool=desk id=id-s1 boot=B9 name=s9.example\n";
+    let run = play(&format!(
+        "{clone}report s9 cpu=0 mem=0 users=0 procs=0\ndoor s9 shut\nshow s9\nexpect s1 state=AVAILABLE users=10\n\
+         place desk exclude=s9 as p1\nexpect p1 host=s1\nplace desk exclude=s1 as p2\nexpect p2 host=s2\n\
+         expect s9 state=AVAILABLE\n"
+    ));
+    let printed = run.to_string();
+    assert!(printed.contains("\ns9 is not registered: its id id-s1 is that of s1\n"), "{printed}");
+    let failures: Vec<String> = run.failures().map(ToString::to_string).collect();
+    let unknown = "line 15: s9\n  - state=AVAILABLE\n  + it is not registered: its id id-s1 is that of s1";
+    assert_eq!(failures, [unknown], "{printed}");
+    for (line, column) in [
+        ("drain s9", 7),
+        ("undrain s9", 9),
+        ("host set s9 capacity=2", 10),
+        ("busy s9 yes", 6),
+        ("mark s9 crm out_of_service", 6),
+    ] {
+        let run = play(&format!("{clone}{line}\nshow s1\n"));
+        let message = format!("7:{column}: host s9 is not registered: its id id-s1 is that of s1");
+        assert_eq!(run.stopped.map(|stopped| stopped.to_string()), Some(message), "{line}");
+    }
+}
+
+#[test]
+fn a_machine_that_takes_over_an_id_is_the_host_and_the_one_before_is_not() {
+    holds(
+        "host s9 pool=desk id=id-s1 boot=B9\nsilence s1\nreconnect s9\nreport s9 cpu=1 mem=1 users=3 procs=1\n\
+         expect s9 state=AVAILABLE users=3\ndrain s9\nexpect s9 state=RESTRICTED\n",
+    );
+    let run = play("host s9 pool=desk id=id-s1 boot=B9\nsilence s1\nreconnect s9\nshow s1\n");
+    assert!(run.to_string().contains("s1 is not registered: its id id-s1 is that of s9"), "{run}");
+}
+
+#[test]
+fn a_scenario_that_declares_no_pool_needs_none_and_one_that_declares_later_may() {
+    let hosts = "host s1 pool=desk\nreport s1 cpu=1 mem=1 users=1 procs=1\n";
+    let login = "place desk as p1\nexpect p1 host=s1\n";
+    for text in [
+        format!("{hosts}{login}"),
+        format!("{hosts}pool desk method=availability\n{login}"),
+        format!("{hosts}via c1 pool apply desk method=availability\n{login}"),
+    ] {
+        let run = run(&text).unwrap();
+        assert!(run.holds() && run.checked > 0, "{text}{run}");
+    }
+}
+
+#[test]
+fn what_is_shown_as_flags_is_what_is_expected_of_them() {
+    let run = play(
+        "show s1\nexpect s1 flags= flags+=no_data\nexpect s1 flags=no_data\nlatency s2 get count=9 mean=1ms\n",
+    );
+    assert!(run.holds(), "{run}");
+    assert!(run.to_string().contains("s1 AVAILABLE ai=absent (no_data) xf=absent"), "{run}");
+    let run = play("latency s1 get count=9 mean=1ms\nexpect s1 flags=no_data\n");
+    assert_eq!(run.failures().count(), 1, "{run}");
+}
+
+#[test]
+fn users_that_nobody_knows_have_no_median() {
+    let run = run(
+        "pool desk\nhost s1 pool=desk\nreport s1 cpu=1 mem=1 procs=1\nplace desk as p1\nshow s1\nexplain p1\n",
+    );
+    let printed = run.unwrap().to_string();
+    assert!(printed.contains("users 55.00 +") && !printed.contains("(median)"), "{printed}");
+    let run = play("host s3 pool=desk\nreport s3 cpu=1 mem=1 procs=1\nshow s3\n");
+    assert!(run.to_string().contains("(median) + procs"), "{run}");
+}
+
+#[test]
+fn a_stale_value_is_believed_until_its_time_is_over_and_no_report_is_needed_to_end_it() {
+    let limited = "host set s1 max_users=20\nreport s1 cpu=35 mem=55 users=10 procs=70\nadvance 2s\n\
+                   report s1 cpu=nan mem=55 users=nan procs=70\n";
+    // The value is of the report before: 15 s after that one, and not after the wrong one.
+    holds(&format!(
+        "{limited}advance 13s\nexpect s1 state=AVAILABLE users=10 flags=stale_cpu,stale_users\nadvance 1ms\n\
+         expect s1 state=MAXUSERS users=absent flags=users_unknown,incomplete\nplace desk as p1\nexpect p1 host=s2\n"
+    ));
+    let run = play(&format!("{limited}advance 13001ms\nplace desk exclude=s2 as p1\nexplain p1\n"));
+    assert!(run.to_string().contains("MAXUSERS (users_unknown, limit 20)"), "{run}");
 }
 
 #[test]

@@ -73,7 +73,10 @@ pub(super) struct World {
     by_name: BTreeMap<String, usize>,
     /// Hosts that would not even start: what is said of them changes nothing.
     refused_hosts: BTreeSet<String>,
-    doors: HashMap<HostId, bool>,
+    /// Pools that any line of the scenario declares.
+    declared_pools: BTreeSet<String>,
+    /// By the number of the machine whose they are.
+    doors: HashMap<usize, bool>,
     next_epoch: u64,
     next_request: u64,
     /// Hosts that have something to say.
@@ -106,6 +109,7 @@ impl World {
             machines: Vec::new(),
             by_name: BTreeMap::new(),
             refused_hosts: BTreeSet::new(),
+            declared_pools: BTreeSet::new(),
             doors: HashMap::new(),
             next_epoch: 0,
             next_request: 0,
@@ -124,10 +128,11 @@ impl World {
 
     /// Runs the lines until one cannot be run.
     pub(super) fn run(mut self, lines: &[Line]) -> Run {
+        self.declared_pools = lines.iter().filter_map(|line| declared_pool(&line.statement)).collect();
         for line in lines {
             self.line = line.number;
             if let Err(fault) = self.statement(&line.statement, None) {
-                let column = column_of(&line.text, &fault.word);
+                let column = column_of(line, &fault.word);
                 let Fault { fault, suggestion, .. } = fault;
                 self.run.stopped = Some(RunError { line: line.number, column, fault, suggestion });
                 break;
@@ -200,6 +205,11 @@ impl World {
         self.rng.random()
     }
 
+    /// What hosts have in their configuration.
+    fn coordinator_names(&self) -> Vec<String> {
+        self.coordinators.iter().map(|coordinator| coordinator.name.clone()).collect()
+    }
+
     /// The number of a coordinator.
     fn coordinator(&self, name: &str) -> Result<usize, Fault> {
         let names = || self.coordinators.iter().map(|coordinator| coordinator.name.as_str());
@@ -252,19 +262,41 @@ impl World {
     fn host_called(&self, text: &str) -> Option<usize> {
         let called = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
         self.by_name.get(&called).copied().or_else(|| {
-            self.machines.iter().position(|machine| {
+            let found = self.machines.iter().position(|machine| {
                 machine.identity.id.as_str() == text || machine.identity.name.matches(text)
-            })
+            })?;
+            let id = &self.machines[found].identity.id;
+            if id.as_str() == text { self.machine_of(id) } else { Some(found) }
         })
     }
 
     /// The script's name of a host; of one that no line made, its id.
     fn name_of(&self, host_id: &HostId) -> String {
-        let of_id = |machine: &&Machine| machine.identity.id == *host_id;
-        // Of two machines with one id, the one that was let in.
-        let admitted = self.machines.iter().filter(of_id).find(|machine| !machine.streams.is_empty());
-        let machine = admitted.or_else(|| self.machines.iter().find(of_id));
+        let machine = self.machine_of(host_id).map(|number| &self.machines[number]);
         machine.map_or_else(|| host_id.to_string(), |machine| machine.identity.called.to_string())
+    }
+
+    /// The number of the machine with this id; of several, the one that was let in.
+    fn machine_of(&self, host_id: &HostId) -> Option<usize> {
+        let of_id = |number: &usize| self.machines[*number].identity.id == *host_id;
+        let all = || (0..self.machines.len()).filter(of_id);
+        let is_registered =
+            |number: &usize| self.coordinators.iter().any(|c| c.registered.get(host_id) == Some(number));
+        let admitted = || all().find(|number| !self.machines[*number].streams.is_empty());
+        admitted().or_else(|| all().find(is_registered)).or_else(|| all().next())
+    }
+
+    /// The machine that a coordinator knows under the id of this one. Absent: it knows this one, or none.
+    fn impersonated(&self, number: usize, coordinator: usize) -> Option<&Machine> {
+        let registered =
+            *self.coordinators[coordinator].registered.get(&self.machines[number].identity.id)?;
+        (registered != number).then(|| &self.machines[registered])
+    }
+
+    /// Why a coordinator does not know a machine whose id is another one's.
+    fn id_in_use(&self, number: usize, coordinator: usize) -> Option<String> {
+        let other = self.impersonated(number, coordinator)?;
+        Some(format!("its id {} is that of {}", other.identity.id, other.identity.called))
     }
 
     /// The number of a host with this id that has a stream to this coordinator.
@@ -275,8 +307,25 @@ impl World {
     }
 }
 
-/// The column of a word in a line, from 1, in characters.
-fn column_of(line: &str, word: &str) -> u32 {
-    let before = line.find(word).and_then(|at| line.get(..at)).map_or(0, |before| before.chars().count());
-    u32::try_from(before + 1).unwrap_or(u32::MAX)
+/// The column of a word in its line, from 1, in characters; that of the statement if the word is not written there.
+fn column_of(line: &Line, word: &str) -> u32 {
+    let is_part = |c: char| c.is_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let stands_alone = |at: &usize| {
+        let before = line.text.get(..*at).and_then(|before| before.chars().next_back());
+        let behind = line.text.get(at + word.len()..).and_then(|behind| behind.chars().next());
+        !before.is_some_and(is_part) && !behind.is_some_and(is_part)
+    };
+    let places = || line.text.match_indices(word).map(|(at, _)| at);
+    let at = places().find(stands_alone).or_else(|| places().next());
+    let before = at.and_then(|at| line.text.get(..at)).map_or(0, |before| before.chars().count());
+    line.column.saturating_add(u32::try_from(before).unwrap_or(u32::MAX))
+}
+
+/// The pool that a statement declares.
+fn declared_pool(statement: &Statement) -> Option<String> {
+    match statement {
+        Statement::Pool { pool, .. } | Statement::PoolApply { pool, .. } => Some(pool.to_string()),
+        Statement::Via { statement, .. } => declared_pool(statement),
+        _ => None,
+    }
 }

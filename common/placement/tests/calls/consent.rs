@@ -236,3 +236,17 @@ fn a_dry_run_asks_nobody_tells_nobody_and_takes_nothing() {
     }
     assert_eq!(world.ledger.live(), 0);
 }
+
+// rule: retry-reused
+#[test]
+fn a_host_that_owes_the_token_for_another_request_is_not_told_to_end_it() {
+    let mut world = World::new(&limited(10), &[("a", 1), ("b", 2)]);
+    let mut calling = world.call(request("r1"), None);
+    let asked = calling.asked(&world);
+    calling.call.consent(Consent::Refused(RefusalReason::Reused));
+    let answer = calling.done(&world);
+    assert_eq!(answer.result.unwrap_err(), Denied::Reused);
+    assert!(calling.told.is_empty(), "{:?}", calling.told);
+    assert_eq!(world.cell(asked.host_id.as_str()).places(), 0, "it counts no more");
+    world.advance(Duration::from_secs(1));
+}

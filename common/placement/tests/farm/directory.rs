@@ -127,7 +127,7 @@ fn case_080_a_host_that_was_gone_before_the_coordinator_started_is_replaced_at_o
     let mut again = Sim::begun_at(sim.now);
     let stored = usher_placement::farm::Restored {
         bindings: vec![("app3".into(), id("n1"))],
-        known: sim.farm.last_known(),
+        known: sim.farm.last_known(true),
         ..usher_placement::farm::Restored::default()
     };
     again.farm.restore(stored, again.now);

@@ -151,3 +151,27 @@ fn nothing_is_left_of_a_host_that_was_replaced_not_even_a_place_given_in_the_las
     assert!(sim.ledger.get(&token("r2")).is_none());
     assert_eq!(sim.ledger.on_host(&id("old")).len(), 0);
 }
+
+// rule: retry-reused
+#[test]
+fn of_one_token_for_two_requests_the_higher_attempt_stays_and_both_are_never_ended_for_each_other() {
+    let of_another = |attempt| usher_types::PendingPlace { content_hash: 99, ..listed("r1", attempt, 100) };
+    // The host lists another request under the token of a place that was given here.
+    let mut sim = Sim::of(&["a"]);
+    let place = sim.place("r1", "a");
+    let effects = sim.report("a", Load { pending: vec![of_another(1)], ..users(0) });
+    assert_eq!(place.state(), GrantState::Ended(EndReason::Superseded));
+    assert_eq!((sim.pending("a"), end_told(&effects)), ((1, 1), vec![]));
+    assert_eq!(sim.ledger.get(&token("r1")).unwrap().content_hash, 99);
+    // What the host lists is another's under a lower attempt: ours is on its way, and takes its place there.
+    let mut sim = Sim::of(&["a"]);
+    let place = sim.place("r1", "a");
+    place.raise_attempt(2);
+    let effects = sim.report("a", Load { pending: vec![of_another(1)], ..users(0) });
+    assert!(place.counts());
+    assert_eq!((sim.pending("a"), end_told(&effects)), ((1, 1), vec![]));
+    // An end of the other request is not the end of this one.
+    let other_end = usher_types::EndedPlace { content_hash: 99, ..ended("r1", 2, EndReason::Cancelled, 0) };
+    sim.report("a", Load { ended: vec![other_end], ..users(0) });
+    assert!(place.counts());
+}

@@ -172,17 +172,18 @@ impl Sim {
     /// A coordinator that starts 3 s later with what this one stored.
     pub(crate) fn restarted(&self) -> Self {
         let mut sim = Self::begun_at(self.now + secs(3));
-        let drains = self.farm.last_known().into_iter().map(|known| known.facts.host_id);
+        let drains = self.farm.last_known(true).into_iter().map(|known| known.facts.host_id);
         let hosts: Vec<HostId> = drains.collect();
         let drain = |id: &HostId| Some((id.clone(), self.farm.settings_of(id)?.drain?.clone()));
         let marks = |id: &HostId| Some((id.clone(), self.farm.marks_of(id)?));
         let stored = Restored {
             pools: self.farm.pool_records().map(|(record, _)| record.clone()).collect(),
             bindings: Vec::new(),
-            known: self.farm.last_known(),
+            known: self.farm.last_known(true),
             drains: hosts.iter().filter_map(drain).collect(),
             marks: hosts.iter().filter_map(marks).collect(),
             replica_marks: self.farm.replica_marks(self.now).collect(),
+            learned: self.farm.learned(),
         };
         sim.farm.restore(stored, sim.now);
         sim

@@ -148,7 +148,7 @@ fn a_drain_until_restart_ends_even_if_its_removal_was_not_stored() {
     sim.drain("a", DrainMode::UntilRestart, false);
     let mark = (*sim.pool().hosts[0].drain.clone().unwrap()).clone();
     sim.farm.attach(&boot("a", "boot-2", 1), None, true).unwrap();
-    let known = sim.farm.last_known();
+    let known = sim.farm.last_known(true);
     let mut farm = Farm::new(sim.ledger.clone(), at(0));
     farm.restore(Restored { known, drains: vec![(id("a"), mark)], ..Restored::default() }, at(0));
     assert!(farm.attach(&boot("a", "boot-2", 2), None, false).unwrap().drain_ended);

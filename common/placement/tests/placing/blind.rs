@@ -189,6 +189,36 @@ fn doors_are_tried_where_only_hosts_are_left_that_logins_fail_on() {
     assert_eq!(sim.place(&ask("r2")).host(), "b");
 }
 
+// rule: blind-half exactly half is not over half, and those that said goodbye count in no share
+#[test]
+fn with_half_of_a_pool_lost_a_login_goes_where_logins_fail_rather_than_to_a_door() {
+    let penalty = usher_types::Penalty {
+        gateway: None,
+        cause: usher_types::PenaltyCause::Failed,
+        left: Duration::from_secs(60),
+        times: 1,
+    };
+    let mut sim = silent(&["a", "b"]);
+    for host in ["c", "d"] {
+        sim.report(host, Load { penalties: vec![penalty.clone()], ..users(4) });
+    }
+    open(&mut sim, &["a", "b"]);
+    let placed = sim.place(&Request { dry_run: true, ..ask("r1") });
+    assert_eq!((placed.choice().tier, placed.doors.len()), (Tier::Available, 0));
+    // Of the three that are left when one has said goodbye, two are lost.
+    sim.farm.detach(&id("d"), 1, Some(Goodbye::HostShutdown), sim.now);
+    let placed = sim.place(&Request { dry_run: true, ..ask("r2") });
+    assert_eq!((placed.choice().tier, placed.doors.len()), (Tier::Blind, 2));
+    // A lost host that the login may not use opens no door either, whatever else is lost.
+    let mut sim = silent(&["a"]);
+    let only_lost_is_excluded = Request { exclude: vec!["a".into()], dry_run: true, ..ask("r3") };
+    open(&mut sim, &["a"]);
+    assert_eq!(sim.place(&only_lost_is_excluded).doors.len(), 0);
+    let none_left = ["a", "b", "c", "d"].map(Into::into).to_vec();
+    let refused = sim.place(&Request { exclude: none_left, dry_run: true, ..ask("r4") });
+    assert_eq!((refused.refusal().kind, refused.doors.len()), (RefusalKind::AllExcluded, 0));
+}
+
 /// Doors of a thousand lost hosts are not tried for one login.
 #[test]
 fn of_many_doors_some_are_tried_and_more_only_while_none_opens() {

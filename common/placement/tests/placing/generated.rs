@@ -41,6 +41,8 @@ pub(crate) struct AnyHost {
     age_s: u64,
     ready_age_s: Option<u64>,
     streams: u32,
+    /// Kept free for coordinators that are cut off: users, logons.
+    held_back: (u32, u32),
 }
 
 impl AnyHost {
@@ -82,23 +84,25 @@ pub(crate) fn any_hosts() -> impl Strategy<Value = Vec<AnyHost>> {
         prop_oneof![8 => 0u64..16, 2 => 16u64..40],
         proptest::option::weighted(0.2, 0u64..150),
         prop_oneof![3 => Just(1u32), 1 => 2u32..4],
+        prop_oneof![3 => Just((0u32, 0u32)), 1 => (0u32..20, 0u32..5)],
     );
     proptest::collection::vec(host, 0..9).prop_map(|hosts| {
-        let made =
-            |(n, ((numbers, pending, index, traits), capacity, max_users, age_s, ready_age_s, streams))| {
-                AnyHost {
-                    name: format!("h{n}"),
-                    numbers,
-                    pending,
-                    index,
-                    traits,
-                    capacity,
-                    max_users,
-                    age_s,
-                    ready_age_s,
-                    streams,
-                }
-            };
+        let made = |(n, (what, capacity, max_users, age_s, ready_age_s, streams, held_back))| {
+            let (numbers, pending, index, traits) = what;
+            AnyHost {
+                name: format!("h{n}"),
+                numbers,
+                pending,
+                index,
+                traits,
+                capacity,
+                max_users,
+                age_s,
+                ready_age_s,
+                streams,
+                held_back,
+            }
+        };
         hosts.into_iter().enumerate().map(made).collect()
     })
 }
@@ -180,6 +184,9 @@ fn report_of_any(host: &AnyHost) -> Load {
             ..HostOverrides::default()
         },
         streams_held: host.streams,
+        coordinators: Some(host.streams),
+        held_back_users: host.held_back.0,
+        held_back_places: host.held_back.1,
         ..Load::default()
     }
 }
@@ -259,15 +266,14 @@ fn is_out_of_places(pool: &PoolView, position: usize, request: &Request, lost: b
     let logons = pool.policy.max_pending.finite().filter(|_| hard);
     let users = host.max_users(&pool.policy).finite();
     let asked = host.connected && !host.facts.is_reporter && !lost;
-    let coordinators = if asked { 1 } else { reading.map_or(1, |reading| reading.streams_held) };
+    let coordinators = if asked { 1 } else { reading.map_or(1, |reading| reading.coordinators) };
+    let kept = reading.map_or((0, 0), |reading| (reading.held_back_users, reading.held_back_places));
     let share = |limit: u32, used: u32| limit.saturating_sub(used) / coordinators;
-    let free_logons = logons.map(|limit| share(limit, listed.1) > word.places() - listed.1);
-    let used = word.users().map(|users| users + listed.0);
+    let free_logons = logons.map(|limit| share(limit, listed.1 + kept.1) > word.places() - listed.1);
+    let used = word.users().map(|users| users + listed.0 + kept.0);
     let own = word.pending_users() - listed.0;
-    // A host that can be asked says itself whether it is full; its state has said so already.
-    let free_users = users
-        .filter(|_| !asked)
-        .map(|limit| used.is_some_and(|used| share(limit, used) >= own + request.cost));
+    // A host that can be asked says itself whether it is full: of what it keeps for others it gives nothing.
+    let free_users = users.map(|limit| used.is_some_and(|used| share(limit, used) >= own + request.cost));
     free_logons == Some(false) || free_users == Some(false)
 }
 

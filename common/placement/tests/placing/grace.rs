@@ -5,7 +5,7 @@ use std::time::Duration;
 use usher_placement::{
     decision::RefusalKind,
     farm::{Effect, Restored},
-    host::Limits,
+    host::{HeldBack, Limits},
 };
 use usher_types::{EndReason, HostState, Load, PolicyChange};
 
@@ -15,7 +15,7 @@ use crate::support::*;
 fn restarted(sim: &Sim) -> Sim {
     let stored = Restored {
         pools: sim.farm.pool_records().map(|(record, _)| record.clone()).collect(),
-        known: sim.farm.last_known(),
+        known: sim.farm.last_known(true),
         ..Restored::default()
     };
     let mut again = Sim::begun_at(sim.now + Duration::from_secs(3));
@@ -187,7 +187,8 @@ fn case_137_the_host_counts_the_time_to_live_whatever_coordinators_do() {
     sim.place(&ask("r1"));
     let mut book = usher_placement::host::HostBook::new();
     book.observe(usher_placement::host::Occupancy::Counted(0), sim.now);
-    book.expect(&listed("r1", None, 1, 30), false, Limits::default(), true, sim.now).unwrap();
+    book.expect(&listed("r1", None, 1, 30), false, Limits::default(), HeldBack::default(), true, sim.now)
+        .unwrap();
     // 20 s later another coordinator, which has never heard of it, takes over.
     let began = sim.now;
     let mut sim = restarted(&Sim { now: began + Duration::from_secs(17), ..sim });

@@ -2,7 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use usher_placement::decision::{Decision, Excluded, Flags, PlacementReason, RefusalKind, Request, Tier};
+use usher_placement::decision::{
+    Decision, Excluded, Flags, PlacementReason, RefusalKind, Request, Tier, Words,
+};
 use usher_types::{
     GatewayId, HostMarks, HostState, Load, Penalty, PenaltyCause, PendingLimit, PendingMode, PolicyChange,
     ReplicaMark, RequestId, ResourceId, SessionState, Token,
@@ -354,7 +356,7 @@ fn a_decision_does_not_look_at_the_login_name_itself() {
     let words = pool.words();
     let decision = usher_placement::decision::decide(&usher_placement::decision::Inputs {
         pool: &pool,
-        words: &words,
+        words: Words::All(&words),
         request: &nameless,
         user: &user,
         unwilling: &[],

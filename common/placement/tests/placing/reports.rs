@@ -1,6 +1,10 @@
 //! Numbers that come wrong, or not at all.
 
-use usher_types::{EndReason, HostOverrides, HostState, Load, PolicyChange, UserLimit};
+use std::time::Duration;
+
+use usher_types::{
+    EndReason, HostOverrides, HostState, Load, MountFullness, Percent, PolicyChange, UserLimit,
+};
 
 use crate::support::*;
 
@@ -29,6 +33,60 @@ fn a_wrong_value_is_replaced_by_the_last_good_one_for_three_intervals() {
     assert_eq!(sim.pool().hosts[0].rejected_values, 16);
     sim.report("a", load((50.0, 10, 1, 10)));
     assert_eq!(cpu(&mut sim), (Some(50.0), vec![]));
+}
+
+/// What `look` sees at the last instant of the values that stand for wrong ones, and just after it.
+fn just_after<T>(sim: &mut Sim, look: impl Fn(&mut Sim) -> T) -> (T, T) {
+    let until = sim.farm.values_until().unwrap();
+    sim.now = until;
+    let before = look(sim);
+    sim.now = until + Duration::from_millis(1);
+    (before, look(sim))
+}
+
+// rule: wrong-values
+#[test]
+fn the_time_of_a_stale_value_ends_without_another_report() {
+    let mut sim = Sim::of_users(&[("a", 1)]);
+    assert_eq!(sim.farm.values_until(), None);
+    let began = sim.now;
+    sim.report("a", load((40.0, 10, 1, 10)));
+    sim.pass(9);
+    sim.report_faulty("a", without_cpu(), "cpu_percent");
+    let (before, after) = just_after(&mut sim, cpu);
+    assert_eq!(before, (Some(40.0), vec!["cpu"]));
+    assert_eq!(after, (None, vec![]));
+    assert_eq!(sim.now.since(began), Duration::from_millis(15_001), "three intervals after the good value");
+    assert_eq!(sim.farm.values_until(), None);
+}
+
+// rule: wrong-values
+#[test]
+fn users_whose_time_is_over_are_unknown_to_the_next_decision() {
+    let mut sim = Sim::of_users(&[("a", 1)]);
+    sim.apply(PolicyChange { max_users: limit(5), ..PolicyChange::default() });
+    sim.report("a", users(1));
+    sim.pass(3);
+    sim.report_faulty("a", Load { users: None, ..users(1) }, "users");
+    let (before, after) = just_after(&mut sim, |sim| sim.state("a"));
+    assert_eq!((before, after), (HostState::Available, HostState::MaxUsers));
+    sim.report("a", users(1));
+    assert_eq!(sim.state("a"), HostState::Available);
+}
+
+// rule: wrong-values
+#[test]
+fn of_a_list_of_mounts_the_good_ones_are_left_when_the_time_of_the_whole_is_over() {
+    let mut sim = Sim::of_users(&[("a", 1)]);
+    let mount =
+        |path: &str, used: f64| MountFullness { path: path.to_owned(), used: Percent::new(used).unwrap() };
+    let mounted = |mounts: Vec<MountFullness>| Load { mounts, ..load((40.0, 10, 1, 10)) };
+    sim.report("a", mounted(vec![mount("/", 99.0), mount("/home", 20.0)]));
+    sim.pass(3);
+    sim.report_faulty("a", mounted(vec![mount("/home", 21.0)]), "mounts[0].used_percent");
+    let (before, after) = just_after(&mut sim, |sim| sim.state("a"));
+    assert_eq!((before, after), (HostState::Busy, HostState::Available));
+    assert_eq!(sim.pool().hosts[0].reading.as_ref().unwrap().mounts.len(), 1);
 }
 
 // rule: absent-values

@@ -7,7 +7,8 @@ use std::{sync::Arc, time::Duration};
 
 use usher_placement::{
     decision::{
-        Asked, Decision, Excluded, Failover, Inputs, Refusal, Request, Tier, UserTrace, explain, reserve_best,
+        Asked, Decision, Excluded, Failover, Inputs, Refusal, Request, Tier, UserTrace, Words, explain,
+        reserve_best,
     },
     farm::{CellWord, DrainMark, Effect, Farm, PoolApply, PoolView, StateInput, state_of},
     host::HostBook,
@@ -394,7 +395,7 @@ impl Sim {
         let user = UserTrace::find(&pool, &self.ledger, request.user.as_deref());
         explain(&Inputs {
             pool: &pool,
-            words: &words,
+            words: Words::All(&words),
             request,
             user: &user,
             unwilling: &[],

@@ -4,7 +4,7 @@ use usher_placement::{
     decision::Asked,
     decision::{Decision, RefusalKind, Request},
     farm::{Effect, Farm},
-    host::{HostBook, Limits, Occupancy},
+    host::{HeldBack, HostBook, Limits, Occupancy},
     reservation::{GrantState, Ledger, Retry},
 };
 use usher_types::{EndReason, Goodbye, Hello, HostState, Load, PendingPlace, PolicyChange, SessionState};
@@ -36,6 +36,7 @@ fn case_109_a_login_that_never_comes_gives_its_place_back_when_the_host_says_so(
             &grant.to_place(sim.now).unwrap(),
             true,
             Limits { max_users: Some(5), ..Limits::default() },
+            HeldBack::default(),
             true,
             sim.now,
         )
@@ -66,7 +67,15 @@ fn case_110_a_session_ends_the_place_of_its_user_and_users_come_in_the_same_step
     book.observe(Occupancy::Listed(Vec::new()), sim.now);
     for request in [Request { cost: 8, ..ask_for("r1", "u1") }, ask_for("r2", "u2")] {
         let grant = sim.place(&request).grant.unwrap();
-        book.expect(&grant.to_place(sim.now).unwrap(), false, Limits::default(), true, sim.now).unwrap();
+        book.expect(
+            &grant.to_place(sim.now).unwrap(),
+            false,
+            Limits::default(),
+            HeldBack::default(),
+            true,
+            sim.now,
+        )
+        .unwrap();
     }
     assert_eq!(sim.word("a").pending_users(), 9);
     sim.pass(2);

@@ -7,6 +7,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -15,13 +16,17 @@ use tonic::transport::server::Connected;
 use super::is_loopback;
 use crate::identity::{IdentityError, PeerIdentity};
 
+/// Whoever calls on plain loopback without a name: made once, since it may be every call.
+static LOCAL: LazyLock<Option<Arc<PeerIdentity>>> =
+    LazyLock::new(|| PeerIdentity::loopback(None).ok().map(Arc::new));
+
 /// Who is on the other end of a connection. Each gRPC request carries it in its extensions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerInfo {
     /// Its address.
     pub addr: SocketAddr,
     /// Who its certificate says it is; absent on a plain connection.
-    pub identity: Option<PeerIdentity>,
+    pub identity: Option<Arc<PeerIdentity>>,
 }
 
 impl PeerInfo {
@@ -30,11 +35,12 @@ impl PeerInfo {
     ///
     /// # Errors
     /// When the name it gives itself is not allowed.
-    pub fn caller(&self, own_name: Option<&str>) -> Result<Option<PeerIdentity>, IdentityError> {
-        match &self.identity {
-            Some(identity) => Ok(Some(identity.clone())),
-            None if is_loopback(self.addr.ip()) => PeerIdentity::loopback(own_name).map(Some),
-            None => Ok(None),
+    pub fn caller(&self, own_name: Option<&str>) -> Result<Option<Arc<PeerIdentity>>, IdentityError> {
+        match (&self.identity, own_name) {
+            (Some(identity), _) => Ok(Some(identity.clone())),
+            (None, _) if !is_loopback(self.addr.ip()) => Ok(None),
+            (None, Some(name)) => PeerIdentity::loopback(Some(name)).map(Arc::new).map(Some),
+            (None, None) => Ok(LOCAL.clone()),
         }
     }
 }
@@ -121,6 +127,8 @@ mod tests {
         let caller = plain("[::1]:9").caller(Some("bastion")).unwrap().unwrap();
         assert_eq!(caller.name, "bastion");
         assert!(caller.has_role(Role::Gateway));
+        let nameless = plain("127.0.0.1:9").caller(None).unwrap().unwrap();
+        assert_eq!(*nameless, PeerIdentity::loopback(None).unwrap());
         assert_eq!(plain("10.0.0.1:9").caller(Some("bastion")), Ok(None));
         assert!(plain("127.0.0.1:9").caller(Some("a b")).is_err());
     }
@@ -128,7 +136,8 @@ mod tests {
     #[test]
     fn under_tls_the_name_it_gives_itself_is_ignored() {
         let identity = PeerIdentity::from_uri("usher://f/gateway/real").unwrap();
-        let info = PeerInfo { addr: "127.0.0.1:9".parse().unwrap(), identity: Some(identity.clone()) };
-        assert_eq!(info.caller(Some("false")), Ok(Some(identity)));
+        let info =
+            PeerInfo { addr: "127.0.0.1:9".parse().unwrap(), identity: Some(Arc::new(identity.clone())) };
+        assert_eq!(info.caller(Some("false")), Ok(Some(Arc::new(identity))));
     }
 }

@@ -158,7 +158,7 @@ where
             .map_err(HandshakeError::Failed)?;
         let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
         let leaf = chain.first().ok_or(HandshakeError::NoCertificate)?;
-        let identity = PeerIdentity::from_certificate(leaf)?;
+        let identity = Arc::new(PeerIdentity::from_certificate(leaf)?);
         Ok::<_, HandshakeError>(Conn::new(stream, PeerInfo { addr, identity: Some(identity) }))
     };
     match result.await {

@@ -127,7 +127,10 @@ async fn a_handed_over_connection_carries_bytes_and_identity() {
     let client =
         tokio::spawn(async move { connect(&addr.to_string(), Some(&files), &Timeouts::default()).await });
     let (mut conn, info) = timeout(PATIENCE, incoming.next_conn()).await.unwrap().unwrap();
-    assert_eq!(info.identity, Some(PeerIdentity::from_uri("usher://test/gateway/bastion").unwrap()));
+    assert_eq!(
+        info.identity,
+        Some(Arc::new(PeerIdentity::from_uri("usher://test/gateway/bastion").unwrap()))
+    );
     let mut preface = [0; 14];
     conn.read_exact(&mut preface).await.unwrap();
     assert_eq!(&preface, b"PRI * HTTP/2.0");

@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use usher_types::{BootTime, EndReason, HostId, PendingLimit, UserLimit};
+use usher_types::{BootTime, EndReason, HostId, PendingLimit, RefusalReason, UserLimit};
 
 use super::{Ask, AskedSession, Call, Consent, ConsentAsked, Denied, Desk, Next, Stage, Step};
 use crate::{
@@ -119,6 +119,11 @@ impl Call {
         }
         let host_name = reserved.pool.hosts[choice.position as usize].facts.name.clone();
         self.consents.push(ConsentAsked { host_name, said });
+        if said == Consent::Refused(RefusalReason::Reused) {
+            // The host's place of this token is another request's, given by another coordinator: it is not ours to end.
+            grant.end(EndReason::Superseded, now);
+            return Some(Self::denied(Denied::Reused));
+        }
         let why = match said {
             Consent::Admitted if self.times.is_over(now) => {
                 self.messages.extend(end(&grant, EndReason::Cancelled, now));
@@ -168,7 +173,7 @@ impl Call {
         let host = &reserved.pool.hosts[position as usize];
         let listed = host.sessions.iter().find(|listed| listed.id == *session.session_id);
         let Some(user) = listed.map(|listed| listed.user.clone()) else {
-            return self.own(reserved, position, None, redirect);
+            return self.own_session(reserved, position, redirect);
         };
         let within = self.times.left(ASK_ONE, now);
         let host_id = session.host_id.clone();
@@ -183,7 +188,7 @@ impl Call {
         let Confirming { reserved, position, host_id, redirect, exists } = confirming;
         // If the host is silent, what it listed last decides.
         if exists.unwrap_or(true) {
-            return Some(self.own(reserved, position, None, redirect));
+            return Some(self.own_session(reserved, position, redirect));
         }
         self.unwilling.push((host_id, Excluded::RefusedConsent));
         self.stage = Stage::Deciding;

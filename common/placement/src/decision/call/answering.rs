@@ -37,16 +37,35 @@ impl Call {
         self.placed(reserved, placed)
     }
 
-    /// The user has a session there or, with a grant, a place.
-    pub(super) fn own(
+    /// The user has a session there.
+    pub(super) fn own_session(&self, reserved: Reserved, position: u32, redirect: Option<Redirect>) -> Step {
+        self.own(reserved, position, None, PlacementReason::OwnSession, redirect)
+    }
+
+    /// The user has a place there. A dry run is told so and no more: the place is another call's, and whoever asked that
+    /// call ends it.
+    pub(super) fn own_place(
+        &self,
+        reserved: Reserved,
+        position: u32,
+        grant: Arc<Grant>,
+        redirect: Option<Redirect>,
+    ) -> Step {
+        let grant = Some(grant).filter(|_| !self.request.dry_run);
+        self.own(reserved, position, grant, PlacementReason::Pending, redirect)
+    }
+
+    fn own(
         &self,
         reserved: Reserved,
         position: u32,
         grant: Option<Arc<Grant>>,
+        reason: PlacementReason,
         redirect: Option<Redirect>,
     ) -> Step {
         let placed = Placed {
             decision_id: self.decision_id.clone(),
+            reason,
             redirect,
             is_repeat: false,
             ..unranked(reserved.pool.clone(), position, grant)

@@ -228,7 +228,7 @@ impl Call {
                 if must_confirm && !request.dry_run {
                     return Some(self.confirm(reserved, position, &session, redirect, now));
                 }
-                Some(self.own(reserved, position, None, redirect))
+                Some(self.own_session(reserved, position, redirect))
             }
             Decision::OwnPlace { position, redirect } => {
                 // It may have ended just now: then it is decided without it.
@@ -237,7 +237,7 @@ impl Call {
                     // Another login of the user waits for this host, which may still refuse.
                     return Some(Step::Wait(LOOK_AGAIN));
                 }
-                Some(self.own(reserved, position, Some(grant), redirect))
+                Some(self.own_place(reserved, position, grant, redirect))
             }
             Decision::TryDoors(positions) => self.look_at_doors(desk, &reserved.pool, &positions, now),
             Decision::Refused(refusal) => Some(self.refused(reserved, refusal)),

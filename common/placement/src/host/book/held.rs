@@ -3,6 +3,8 @@
 //! Times are microseconds of the boot-time clock of one boot; after another they mean nothing, and neither does the
 //! book.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use usher_types::{BootTime, EndReason, EndedPlace, Endpoint, GatewayId, PendingPlace, PoolName, Token};
 
@@ -11,7 +13,7 @@ use usher_types::{BootTime, EndReason, EndedPlace, Endpoint, GatewayId, PendingP
 pub(super) struct Held {
     pub(super) token: Token,
     pub(super) attempt: u32,
-    content_hash: u64,
+    pub(super) content_hash: u64,
     pool: PoolName,
     endpoint: Endpoint,
     pub(super) user: Option<String>,
@@ -20,11 +22,16 @@ pub(super) struct Held {
     pub(super) admitted: bool,
     pub(super) came_us: u64,
     pub(super) ends_us: u64,
+    /// When its coordinator gave it, by the time that it had left when it came. Absent in a book of 0.1.
+    #[serde(default)]
+    given_us: Option<u64>,
 }
 
 impl Held {
-    pub(super) fn new(place: &PendingPlace, asked: bool, now: BootTime) -> Self {
+    pub(super) fn new(place: &PendingPlace, asked: bool, time_to_live: Duration, now: BootTime) -> Self {
+        let age = time_to_live.saturating_sub(place.left);
         Self {
+            given_us: Some(now.before(age).as_micros()),
             token: place.token.clone(),
             attempt: place.attempt,
             content_hash: place.content_hash,
@@ -37,6 +44,11 @@ impl Held {
             came_us: now.as_micros(),
             ends_us: (now + place.left).as_micros(),
         }
+    }
+
+    /// When it was given.
+    pub(super) fn given(&self) -> BootTime {
+        BootTime::from_micros(self.given_us.unwrap_or(self.came_us))
     }
 
     pub(super) fn report(&self, user: Option<String>, counted_users: u32, now: BootTime) -> PendingPlace {
@@ -61,7 +73,7 @@ impl Held {
 pub(super) struct Ended {
     pub(super) token: Token,
     pub(super) attempt: u32,
-    content_hash: u64,
+    pub(super) content_hash: u64,
     pool: PoolName,
     endpoint: Endpoint,
     reason: EndReason,

@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 
 use usher_types::{BootTime, EndReason, Session, SessionCounts, SessionState, Token, UserKey};
 
-use super::{EARLY_SESSION, HostBook, Occupancy};
+use super::{EARLY_SESSION, Held, HostBook, Occupancy};
 
-/// A session that has ended no place yet, but began recently enough to end one that is still to come.
+/// A session that has ended no place yet, but began recently enough to end one that is still to be told: a coordinator that
+/// had no stream to here tells its places as late as it gets one.
 #[derive(Clone, Debug)]
 pub(super) struct EarlySession {
     id: String,
@@ -71,7 +72,7 @@ impl HostBook {
     /// New sessions end places, the oldest session first.
     fn match_new_sessions(&mut self, sessions: &[Session], now: BootTime) {
         let before = self.known.take();
-        self.early.retain(|early| now.since(early.began) <= EARLY_SESSION);
+        self.early.retain(|early| now.since(early.began) <= EARLY_SESSION + self.time_to_live);
         let mut known = BTreeMap::new();
         let mut fresh: Vec<(BootTime, String, UserKey)> = Vec::new();
         for session in sessions {
@@ -96,7 +97,7 @@ impl HostBook {
                 Some(token) => {
                     self.finish(&token, EndReason::Session, Some((id, began)), now);
                 }
-                None if now.since(began) <= EARLY_SESSION => {
+                None if now.since(began) <= EARLY_SESSION + self.time_to_live => {
                     self.early.push(EarlySession { id, user, began })
                 }
                 None => {}
@@ -107,9 +108,11 @@ impl HostBook {
     /// Sessions that a later run of the agent must not take for new: each has ended its place, or come too early for
     /// any, and would end a second one. Those that still wait for their place are not among them.
     pub(super) fn sessions_to_carry(&self) -> Vec<(String, u64)> {
-        let oldest_place = self.places.values().map(|held| BootTime::from_micros(held.came_us)).min();
+        let oldest_place = self.places.values().map(Held::given).min();
+        // One that is still to be told may have been given a whole time to live ago.
+        let oldest_to_come = self.observed.before(self.time_to_live);
         let since =
-            oldest_place.map_or(self.observed, |oldest| oldest.min(self.observed)).before(EARLY_SESSION);
+            oldest_place.map_or(oldest_to_come, |oldest| oldest.min(oldest_to_come)).before(EARLY_SESSION);
         let waits = |id: &String| self.early.iter().any(|early| early.id == *id);
         // Before the first list what an earlier run knew is all that is known.
         self.known
@@ -121,7 +124,7 @@ impl HostBook {
             .collect()
     }
 
-    /// The place that a session of `user` ends: the user's oldest, else the oldest without a name; none that came
+    /// The place that a session of `user` ends: the user's oldest, else the oldest without a name; none that was given
     /// more than 10 s after the session began.
     fn place_of(&self, user: &UserKey, began: BootTime) -> Option<Token> {
         let oldest = |of_user: bool| {
@@ -131,8 +134,8 @@ impl HostBook {
                     Some(name) => of_user && self.naming.key(name).as_ref() == Some(user),
                     None => !of_user,
                 })
-                .filter(|held| BootTime::from_micros(held.came_us).before(EARLY_SESSION) <= began)
-                .min_by_key(|held| held.came_us)
+                .filter(|held| held.given().before(EARLY_SESSION) <= began)
+                .min_by_key(|held| held.given())
                 .map(|held| held.token.clone())
         };
         oldest(true).or_else(|| oldest(false))
@@ -141,11 +144,10 @@ impl HostBook {
     /// The session was quicker than the message about its place. Only for a named user: an unnamed place must not be
     /// ended by a login that was there before it.
     pub(super) fn end_by_early_session(&mut self, token: &Token, now: BootTime) {
-        let user =
-            self.places.get(token).and_then(|held| held.user.as_deref()).and_then(|u| self.naming.key(u));
-        let Some(user) = user else { return };
-        let early =
-            self.early.iter().position(|early| early.user == user && now.since(early.began) <= EARLY_SESSION);
+        let Some(held) = self.places.get(token) else { return };
+        let Some(user) = held.user.as_deref().and_then(|user| self.naming.key(user)) else { return };
+        let began_after = held.given().before(EARLY_SESSION);
+        let early = self.early.iter().position(|early| early.user == user && early.began >= began_after);
         if let Some(position) = early {
             let EarlySession { id, began, .. } = self.early.swap_remove(position);
             self.finish(token, EndReason::Session, Some((id, began)), now);

@@ -40,7 +40,7 @@ fn users(limit: u32) -> Limits {
 }
 
 fn told(book: &mut HostBook, place: &PendingPlace, now: BootTime) {
-    book.expect(place, false, Limits::default(), true, now).unwrap();
+    book.expect(place, false, Limits::default(), HeldBack::default(), true, now).unwrap();
 }
 
 fn live(book: &HostBook) -> Vec<String> {
@@ -53,9 +53,10 @@ fn users_places_and_the_new_one_stay_within_the_limit() {
     let mut book = HostBook::new();
     book.observe(Occupancy::Counted(48), at(0));
     for n in 0..2 {
-        book.expect(&place(&format!("R{n}"), None, 1), true, users(50), true, at(0)).unwrap();
+        book.expect(&place(&format!("R{n}"), None, 1), true, users(50), HeldBack::default(), true, at(0))
+            .unwrap();
     }
-    let refused = book.expect(&place("R9", None, 1), true, users(50), true, at(0));
+    let refused = book.expect(&place("R9", None, 1), true, users(50), HeldBack::default(), true, at(0));
     assert_eq!(refused, Err(RefusalReason::MaxUsers));
     assert_eq!((book.users(), book.pending_users()), (Some(48), 2));
 }
@@ -64,10 +65,13 @@ fn users_places_and_the_new_one_stay_within_the_limit() {
 fn users_that_are_not_known_never_fit_a_limit() {
     let mut book = HostBook::new();
     assert_eq!(
-        book.expect(&place("R1", None, 1), true, users(50), true, at(0)),
+        book.expect(&place("R1", None, 1), true, users(50), HeldBack::default(), true, at(0)),
         Err(RefusalReason::MaxUsers)
     );
-    assert_eq!(book.expect(&place("R1", None, 1), true, Limits::default(), true, at(0)), Ok(()));
+    assert_eq!(
+        book.expect(&place("R1", None, 1), true, Limits::default(), HeldBack::default(), true, at(0)),
+        Ok(())
+    );
 }
 
 #[test]
@@ -147,7 +151,7 @@ fn a_user_who_is_here_already_adds_nothing_unless_the_account_is_shared() {
     told(&mut book, &place("r1", Some("ALICE"), 5), at(0));
     told(&mut book, &place("r2", Some("kiosk"), 1), at(0));
     assert_eq!(book.pending_users(), 1);
-    book.expect(&place("r3", Some("alice"), 1), true, users(4), true, at(0)).unwrap();
+    book.expect(&place("r3", Some("alice"), 1), true, users(4), HeldBack::default(), true, at(0)).unwrap();
 }
 
 #[test]
@@ -178,7 +182,7 @@ fn a_place_that_ended_is_not_brought_back_by_an_old_message() {
     told(&mut book, &place("r1", Some("u1"), 1), at(0));
     book.end(&token("r1"), 1, EndReason::Cancelled, at(1));
     assert_eq!(
-        book.expect(&place("r1", Some("u1"), 1), false, Limits::default(), true, at(2)),
+        book.expect(&place("r1", Some("u1"), 1), false, Limits::default(), HeldBack::default(), true, at(2)),
         Err(RefusalReason::Ended)
     );
     let again = PendingPlace { attempt: 2, ..place("r1", Some("u1"), 1) };
@@ -210,7 +214,8 @@ fn a_full_book_refuses_rather_than_grows() {
     for n in 0..MAX_PLACES {
         told(&mut book, &place(&format!("r{n}"), None, 1), at(0));
     }
-    let refused = book.expect(&place("more", None, 1), false, Limits::default(), true, at(0));
+    let refused =
+        book.expect(&place("more", None, 1), false, Limits::default(), HeldBack::default(), true, at(0));
     assert_eq!(refused, Err(RefusalReason::ListFull));
 }
 
@@ -254,4 +259,81 @@ fn ends_are_handed_over_once_with_what_they_prove() {
     assert_eq!(ends[0].session, Some(("7".to_owned(), at(3))));
     assert_eq!((ends[1].reason, ends[1].came, ends[1].session.clone()), (EndReason::Expired, at(2), None));
     assert!(book.take_finished().is_empty());
+}
+
+// rule: life-session
+#[test]
+fn a_place_that_is_told_late_is_as_old_as_the_time_it_has_left_says() {
+    let mut book = HostBook::new();
+    book.observe(listed(&[]), at(0));
+    // They came while their coordinator had no stream to here; the second was there long before its place was given.
+    let sessions = |age_s| [session("1", "u1", age_s), session("2", "u2", age_s + 20)];
+    book.observe(listed(&sessions(0)), at(20));
+    book.observe(listed(&sessions(40)), at(60));
+    let late = |request: &str, user: &str| {
+        let left = Duration::from_secs(80);
+        PendingPlace { left, ..place(request, Some(user), 1) }
+    };
+    told(&mut book, &late("r1", "u1"), at(60));
+    told(&mut book, &late("r2", "u2"), at(60));
+    assert_eq!(live(&book), ["r2"], "given at 20 s: the session of before 10 s is another login");
+    // A session that is seen for the first time, and began before the place was told but after it was given.
+    book.observe(listed(&[session("3", "u2", 55)]), at(78));
+    assert!(live(&book).is_empty());
+}
+
+// rule: life-session
+#[test]
+fn a_session_that_ended_its_place_ends_none_that_is_told_late_after_a_restart_either() {
+    let mut book = HostBook::new();
+    book.observe(listed(&[]), at(0));
+    told(&mut book, &place("r1", Some("u1"), 1), at(1));
+    book.observe(listed(&[session("1", "u1", 0)]), at(3));
+    book.observe(listed(&[session("1", "u1", 57)]), at(60));
+    let mut again = HostBook::restored(book.record());
+    again.observe(listed(&[session("1", "u1", 58)]), at(61));
+    let late = PendingPlace { left: Duration::from_secs(60), ..place("r2", Some("u1"), 1) };
+    told(&mut again, &late, at(62));
+    assert_eq!(live(&again), ["r2"]);
+}
+
+// rule: retry-reused
+#[test]
+fn a_token_names_one_request_and_the_place_that_was_there_first_stays() {
+    let mut book = HostBook::new();
+    book.observe(Occupancy::Counted(0), at(0));
+    told(&mut book, &place("r1", Some("u1"), 1), at(0));
+    let other = |attempt| PendingPlace { content_hash: 8, attempt, ..place("r1", Some("u2"), 1) };
+    let expect = |book: &mut HostBook, place: &PendingPlace, ask| {
+        book.expect(place, ask, users(4), HeldBack::default(), true, at(1))
+    };
+    assert_eq!(expect(&mut book, &other(1), true), Err(RefusalReason::Reused));
+    assert_eq!(expect(&mut book, &other(2), true), Err(RefusalReason::Reused), "whatever its attempt");
+    assert_eq!(expect(&mut book, &other(1), false), Err(RefusalReason::Reused));
+    assert_eq!(book.pending(at(1))[0].content_hash, 7);
+    // Told under a higher attempt it was given by somebody who could not know: two places never stand under one token.
+    assert_eq!(expect(&mut book, &other(2), false), Ok(()));
+    assert_eq!((book.len(), book.pending(at(1))[0].content_hash), (1, 8));
+    assert_eq!((book.ended(at(1))[0].reason, book.ended(at(1))[0].content_hash), (EndReason::Superseded, 7));
+    // An end is remembered as that of one request.
+    book.end(&token("r1"), 2, EndReason::Cancelled, at(2));
+    assert_eq!(expect(&mut book, &other(2), true), Err(RefusalReason::Ended), "an echo");
+    assert_eq!(expect(&mut book, &place("r1", Some("u1"), 1), true), Err(RefusalReason::Reused));
+}
+
+// rule: held-back
+#[test]
+fn what_is_held_back_is_not_given_but_to_those_who_take_nothing() {
+    let mut book = HostBook::new();
+    book.observe(listed(&[session("1", "u1", 900)]), at(0));
+    let held = HeldBack { users: 2, places: 2 };
+    let mut ask = |request: &str, user: &str, limits| {
+        book.expect(&place(request, Some(user), 1), true, limits, held, true, at(0))
+    };
+    assert_eq!(ask("r1", "u2", users(4)), Ok(()));
+    assert_eq!(ask("r2", "u3", users(4)), Err(RefusalReason::MaxUsers));
+    assert_eq!(ask("r3", "u1", users(2)), Ok(()), "the user is here");
+    let logons = |most| Limits { max_users: None, max_pending: Some(most) };
+    assert_eq!(ask("r4", "u4", logons(4)), Err(RefusalReason::MaxPending));
+    assert_eq!(ask("r4", "u4", logons(5)), Ok(()));
 }

@@ -1,7 +1,7 @@
 //! What holds for a host whatever happens to it, in whatever order.
 
 use proptest::prelude::*;
-use usher_types::{Endpoint, FailureCause, GatewayId, RequestId, SessionState};
+use usher_types::{Endpoint, FailureCause, GatewayId, PendingPlace, RequestId, SessionState};
 
 use super::*;
 
@@ -60,6 +60,8 @@ fn settings() -> CoreSettings {
         periods: 5,
         max_names: 16,
         names: NameSettings::default(),
+        coordinators: Vec::new(),
+        report_interval: Duration::from_secs(5),
     }
 }
 
@@ -107,7 +109,7 @@ fn apply(core: HostCore, event: &Event, now: &mut BootTime) -> Result<HostCore, 
             let before = core.load(*now, 0).unwrap();
             let place = place(*request, *user, *cost, *attempt);
             let is_new = before.pending.iter().all(|held| held.token != place.token);
-            if core.expect(&place, true, limits, *now).is_ok() && is_new {
+            if core.expect(0, &place, true, limits, *now).is_ok() && is_new {
                 let after = core.load(*now, 0).unwrap();
                 let pending: u32 = after.pending.iter().map(|place| place.counted_users).sum();
                 prop_assert!(after.users.unwrap() + pending <= LIMIT);
@@ -115,7 +117,7 @@ fn apply(core: HostCore, event: &Event, now: &mut BootTime) -> Result<HostCore, 
             }
         }
         Event::Tell { request, user } => {
-            let _ = core.expect(&place(*request, *user, 1, 1), false, limits, *now);
+            let _ = core.expect(0, &place(*request, *user, 1, 1), false, limits, *now);
         }
         Event::End { request, attempt } => {
             core.end(&token(*request, 0), *attempt, EndReason::Cancelled, *now);
@@ -176,7 +178,8 @@ proptest! {
                 prop_assert!(penalty.left <= Duration::from_secs(900) && penalty.times >= 1);
             }
             prop_assert!(load.outcomes.iter().all(|told| told.age <= Duration::from_secs(60)));
-            prop_assert_eq!(load.logons_in_progress.unwrap().now as usize, load.pending.len());
+            let logons = load.logons_in_progress.map_or(0, |logons| logons.now as usize);
+            prop_assert!(logons <= core.session_list().sessions.len(), "a place is no logon");
             for (place, ended) in load.pending.iter().flat_map(|p| load.ended.iter().map(move |e| (p, e))) {
                 prop_assert!(ended.token != place.token || ended.attempt < place.attempt);
             }

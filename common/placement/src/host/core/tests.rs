@@ -1,5 +1,6 @@
 use usher_types::{
-    DrainMode, Endpoint, FailureCause, GatewayId, RequestId, SessionState, UserLimit, UserNames,
+    Drain, DrainMode, Endpoint, FailureCause, FinishedLogons, GatewayId, LogonsInProgress, PendingLimit,
+    PendingMode, PendingPlace, RefusalReason, RequestId, SessionState, UserLimit, UserNames,
 };
 
 use super::*;
@@ -14,6 +15,8 @@ fn settings(overrides: HostOverrides) -> CoreSettings {
         periods: 5,
         max_names: 256,
         names: NameSettings::default(),
+        coordinators: Vec::new(),
+        report_interval: Duration::from_secs(5),
     }
 }
 
@@ -136,6 +139,29 @@ fn cpu_and_errors_are_held_over_a_restart_until_something_is_known() {
     assert_eq!(core.latched(), BusyReasons::NONE);
 }
 
+/// What is kept over a restart is written only when this says so.
+#[test]
+fn each_kind_of_change_says_that_there_is_something_to_keep() {
+    let ready = Measurement::default;
+    let alice = || Occupancy::Listed(vec![session("1", "alice")]);
+    let mut core = core();
+    core.measure(ready(), nobody(), at(0));
+    assert!(!core.measure(ready(), nobody(), at(5)), "nothing changed");
+    let closed = || Measurement { readiness: Readiness::NotReady("repairs".into()), ..ready() };
+    assert!(core.measure(closed(), nobody(), at(10)), "readiness alone");
+    assert!(!core.measure(closed(), nobody(), at(15)));
+    core.measure(ready(), nobody(), at(20));
+    let full = Measurement { memory: usher_types::Memory::new(97, 100), ..ready() };
+    assert!(core.measure(full, nobody(), at(25)), "a latch alone");
+    core.measure(ready(), nobody(), at(30));
+    core.expect(0, &place("R1", "alice"), false, limits(None, None), at(31)).unwrap();
+    assert!(core.measure(ready(), alice(), at(32)), "a place became a session");
+    core.expect(0, &place("R2", "bob"), false, limits(None, None), at(33)).unwrap();
+    let both = || Occupancy::Listed(vec![session("1", "alice"), session("2", "bob")]);
+    assert!(core.occupy(both(), at(34)), "between two measurements too");
+    assert!(!core.occupy(both(), at(35)));
+}
+
 #[test]
 fn every_report_carries_the_whole_state() {
     let mut core = core();
@@ -148,8 +174,8 @@ fn every_report_carries_the_whole_state() {
         ..Measurement::default()
     };
     core.measure(values, Occupancy::Listed(vec![session("1", "bob")]), at(0));
-    core.expect(&place("R1", "alice"), true, limits(Some(2), None), at(0)).unwrap();
-    let refused = core.expect(&place("R2", "carol"), true, limits(Some(2), None), at(0));
+    core.expect(0, &place("R1", "alice"), true, limits(Some(2), None), at(0)).unwrap();
+    let refused = core.expect(0, &place("R2", "carol"), true, limits(Some(2), None), at(0));
     assert_eq!(refused, Err(RefusalReason::MaxUsers));
     let drain = Drain {
         mode: DrainMode::Persistent,
@@ -157,14 +183,15 @@ fn every_report_carries_the_whole_state() {
         author: "ops".into(),
         no_reconnect: false,
     };
-    assert!(core.set_drain(Some(drain.clone())) && !core.set_drain(Some(drain.clone())));
+    let standing = Standing { drain: Some(drain.clone()), ..Standing::default() };
+    assert!(!core.set_standing(standing, at(20)));
     let load = core.load(at(20), 0).unwrap();
     assert_eq!((load.processes, load.users, load.pending.len()), (Some(70), Some(1), 1));
     assert_eq!(load.pending[0].left, Duration::from_secs(100));
     assert!(load.pending[0].admitted && load.is_warming_up);
     assert_eq!((load.psi_full, load.replica_lag), (percent(12.0), Some(Duration::from_secs(900))));
     assert_eq!((load.uptime, load.ready_age), (Some(Duration::from_secs(3620)), load.uptime));
-    assert_eq!((load.drain, load.logons_in_progress.unwrap().now), (Some(drain), 1));
+    assert_eq!(load.drain, Some(drain));
 }
 
 #[test]
@@ -172,7 +199,39 @@ fn a_host_that_is_not_ready_admits_nobody() {
     let mut core = core();
     let values = Measurement { readiness: Readiness::NotReady("nologin".into()), ..Measurement::default() };
     core.measure(values, Occupancy::Counted(0), at(0));
-    assert_eq!(core.expect(&place("R1", "a"), true, Limits::default(), at(0)), Err(RefusalReason::NotReady));
+    assert_eq!(
+        core.expect(0, &place("R1", "a"), true, Limits::default(), at(0)),
+        Err(RefusalReason::NotReady)
+    );
+}
+
+// rule: logons-measured
+#[test]
+fn logons_in_progress_are_sessions_that_have_begun_and_never_places() {
+    let mut core = core();
+    core.measure(Measurement::default(), Occupancy::Listed(Vec::new()), at(0));
+    core.expect(0, &place("R1", "alice"), false, Limits::default(), at(1)).unwrap();
+    assert_eq!(core.load(at(1), 0).unwrap().logons_in_progress.unwrap().now, 0);
+    core.occupy(Occupancy::Listed(vec![session("1", "alice")]), at(3));
+    let load = core.load(at(3), 0).unwrap();
+    assert_eq!((load.logons_in_progress.unwrap().now, load.pending.len()), (1, 0));
+    core.measure(Measurement::default(), Occupancy::Listed(vec![session("1", "alice")]), at(5));
+    let logons = core.load(at(40), 0).unwrap().logons_in_progress.unwrap();
+    assert_eq!(logons.now, 0, "a logon does not take so long");
+    assert!((logons.mean - 0.4).abs() < 1e-9, "two of the five seconds: {logons:?}");
+    // A source that knows better is believed.
+    let said = LogonsInProgress { now: 3, mean: 1.5 };
+    let finished = FinishedLogons { count: 2, seconds: 30.0, core_seconds: None };
+    let values = Measurement {
+        logons_in_progress: Some(said),
+        finished_logons: Some(finished),
+        ..Measurement::default()
+    };
+    core.measure(values, Occupancy::Counted(9), at(45));
+    let load = core.load(at(45), 0).unwrap();
+    assert_eq!((load.logons_in_progress, load.finished_logons), (Some(said), Some(finished)));
+    core.measure(Measurement::default(), Occupancy::Counted(9), at(50));
+    assert_eq!(core.load(at(50), 0).unwrap().logons_in_progress, None, "nobody tells");
 }
 
 // rule: pending-hard
@@ -182,7 +241,7 @@ fn a_host_keeps_its_limit_of_logons_in_progress() {
     let mut core = core();
     core.measure(Measurement::default(), nobody(), at(0));
     let ask = |core: &mut HostCore, request: &str| {
-        core.expect(&place(request, request), true, limits(None, Some(2)), at(1))
+        core.expect(0, &place(request, request), true, limits(None, Some(2)), at(1))
     };
     ask(&mut core, "R1").unwrap();
     ask(&mut core, "R2").unwrap();
@@ -200,8 +259,8 @@ fn of_the_limits_that_host_and_coordinator_know_the_tighter_is_kept() {
     core.measure(Measurement::default(), nobody(), at(0));
     let marks = HostMarks { max_users: Some(UserLimit::Users(1)), ..HostMarks::default() };
     core.settings_told(0, marked(1, marks), at(0));
-    core.expect(&place("R1", "a"), true, limits(Some(50), None), at(0)).unwrap();
-    let refused = core.expect(&place("R2", "b"), true, limits(Some(50), None), at(0));
+    core.expect(0, &place("R1", "a"), true, limits(Some(50), None), at(0)).unwrap();
+    let refused = core.expect(0, &place("R2", "b"), true, limits(Some(50), None), at(0));
     assert_eq!(refused, Err(RefusalReason::MaxUsers));
     core.settings_told(
         0,
@@ -211,11 +270,11 @@ fn of_the_limits_that_host_and_coordinator_know_the_tighter_is_kept() {
         }),
         at(1),
     );
-    let refused = core.expect(&place("R3", "b"), true, Limits::default(), at(1));
+    let refused = core.expect(0, &place("R3", "b"), true, Limits::default(), at(1));
     assert_eq!(refused, Err(RefusalReason::MaxPending));
     core.settings_told(0, told(3, |policy| policy.max_pending = PendingLimit::Logons(1)), at(2));
     assert_eq!(
-        core.expect(&place("R3", "b"), true, Limits::default(), at(2)),
+        core.expect(0, &place("R3", "b"), true, Limits::default(), at(2)),
         Ok(()),
         "a soft limit refuses nobody"
     );
@@ -308,7 +367,7 @@ fn an_outcome_ends_a_place_or_marks_it() {
     let mut core = core();
     core.measure(Measurement::default(), Occupancy::Unknown, at(0));
     for request in ["R1", "R2", "R3", "R4"] {
-        core.expect(&place(request, request), false, Limits::default(), at(0)).unwrap();
+        core.expect(0, &place(request, request), false, Limits::default(), at(0)).unwrap();
     }
     assert!(core.outcome(&outcome("R1", Outcome::Connected), at(1)));
     assert!(core.outcome(&outcome("R2", Outcome::Failed), at(1)));
@@ -373,8 +432,8 @@ fn a_token_that_came_hashed_meets_the_session_of_its_user() {
     assert!(hashed.starts_with("hmac:") && core.has_session("9", &hashed) == Some(true));
     assert_eq!(core.load(at(1), 0).unwrap().users, Some(3), "shared accounts are known by their hash");
     // Alice is here already, Bob is not; he comes as himself.
-    core.expect(&place("R1", &hashed), false, Limits::default(), at(1)).unwrap();
-    core.expect(&place("R2", "CORP\\bob"), false, Limits::default(), at(1)).unwrap();
+    core.expect(0, &place("R1", &hashed), false, Limits::default(), at(1)).unwrap();
+    core.expect(0, &place("R2", "CORP\\bob"), false, Limits::default(), at(1)).unwrap();
     let pending = core.load(at(1), 0).unwrap().pending;
     assert_eq!((pending[0].counted_users, pending[1].counted_users), (0, 1));
     assert!(pending.iter().all(|place| place.user.as_ref().unwrap().starts_with("hmac:")));
@@ -390,11 +449,42 @@ fn a_pool_that_wants_hashes_gets_no_names_from_a_host_without_the_key_and_a_warn
     core.measure(Measurement::default(), Occupancy::Listed(vec![session("1", "alice")]), at(0));
     assert_eq!(core.session_list().sessions.len(), 1);
     core.settings_told(0, told(1, |policy| policy.user_names = UserNames::Hashed), at(0));
-    core.expect(&place("R1", "bob"), false, Limits::default(), at(0)).unwrap();
+    core.expect(0, &place("R1", "bob"), false, Limits::default(), at(0)).unwrap();
     let load = core.load(at(0), 0).unwrap();
     assert_eq!((load.users, load.pending[0].user.clone()), (Some(1), None));
     let list = core.session_list();
     assert_eq!((list.sessions.len(), list.unlisted), (0, 1));
     let warning = load.collectors.iter().find(|state| state.name == "user_names").unwrap();
     assert!(warning.warning.as_ref().unwrap().contains("no key"));
+}
+
+#[test]
+fn what_the_host_says_of_itself_holds_over_measurements_until_it_is_taken_back() {
+    let mut core = core();
+    let collector = CollectorState { name: "door".into(), source: "ssh".into(), error: None, warning: None };
+    let standing = Standing {
+        not_ready: Some("no banner".into()),
+        is_warming_up: true,
+        is_busy: true,
+        drain: None,
+        collectors: vec![collector.clone()],
+    };
+    assert!(!core.set_standing(standing.clone(), at(0)), "nothing is measured yet");
+    core.measure(Measurement::default(), Occupancy::Listed(Vec::new()), at(1));
+    let load = core.load(at(2), 0).unwrap();
+    assert_eq!(load.readiness, Readiness::NotReady("no banner".into()));
+    assert!(load.is_warming_up && load.latched.unwrap().has(BusyReasons::USER_SET));
+    assert!(!core.latched().has(BusyReasons::USER_SET), "not a latch: it is not kept over a restart");
+    assert_eq!(load.collectors, [collector]);
+    let refused = core.expect(0, &place("R1", "alice"), true, limits(None, None), at(2));
+    assert_eq!(refused, Err(RefusalReason::NotReady));
+
+    let nologin = Measurement { readiness: Readiness::NotReady("nologin".into()), ..Measurement::default() };
+    core.measure(nologin, Occupancy::Listed(Vec::new()), at(3));
+    assert_eq!(core.load(at(3), 0).unwrap().readiness, Readiness::NotReady("nologin".into()));
+
+    core.measure(Measurement::default(), Occupancy::Listed(Vec::new()), at(70));
+    assert!(core.set_standing(Standing::default(), at(71)), "the age since it became ready is kept");
+    let load = core.load(at(80), 0).unwrap();
+    assert_eq!((load.readiness, load.ready_age), (Readiness::Ready, Some(Duration::from_secs(9))));
 }

@@ -201,3 +201,17 @@ fn a_place_that_was_lost_with_its_host_is_remembered_until_its_time_has_passed()
         assert_eq!((known("lost"), known("failed")), (lost, failed), "after {seconds} s");
     }
 }
+
+#[test]
+fn a_host_that_connects_is_not_told_places_whose_time_has_passed() {
+    let ledger = Ledger::new();
+    for request in ["r2", "r1"] {
+        ledger.insert(grant(request, "a", None, 1, false));
+    }
+    let told = |at| -> Vec<String> {
+        let places = ledger.to_tell(&HostId::new("a").unwrap(), at);
+        places.iter().map(|place| place.token.request_id.to_string()).collect()
+    };
+    assert_eq!(told(at(119)), ["r1", "r2"]);
+    assert!(told(at(120)).is_empty());
+}

@@ -10,8 +10,10 @@ pub struct Shown {
     pub host: String,
     /// Its state. Absent: this coordinator does not know it.
     pub state: Option<HostState>,
-    /// Why; may be empty.
+    /// Why, also why it is not known; may be empty.
     pub state_reason: String,
+    /// Nothing was timed on it, or too long ago: there is no availability index.
+    pub no_data: bool,
     /// Its numbers.
     #[serde(flatten)]
     pub numbers: Numbers,
@@ -50,6 +52,21 @@ pub struct Terms {
     pub processes: f64,
     /// Those that stand for a number that is not known.
     pub filled: Vec<&'static str>,
+}
+
+/// The terms of a predicted load, shares of all cores or of what memory weighs.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct PredictedTerms {
+    /// Demand in the background.
+    pub background: f64,
+    /// Demand of logons, this one among them.
+    pub logons: f64,
+    /// Demand of the sessions that they become.
+    pub sessions: f64,
+    /// What the memory in use weighs.
+    pub memory: f64,
+    /// What it weighs beyond the plenty.
+    pub scarce_memory: f64,
 }
 
 /// A decision, explained.
@@ -98,6 +115,9 @@ pub struct ExplainedLine {
     /// What the score is the sum of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub terms: Option<Terms>,
+    /// What the score is the sum of where hosts are ranked by what they are expected to need.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub predicted: Option<PredictedTerms>,
     /// What the decision used of it, each by name: `cpu`, `mem`, `users`, ...
     pub inputs: Vec<(&'static str, f64)>,
     /// What qualifies it, and what puts it behind others.

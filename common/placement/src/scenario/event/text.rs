@@ -4,7 +4,9 @@ use std::{fmt, time::Duration};
 
 use usher_types::EndReason;
 
-use super::{Count, Event, EventKind, Explained, ExplainedLine, Failure, Placed, Refused, Shown, Terms};
+use super::{
+    Count, Event, EventKind, Explained, ExplainedLine, Failure, Placed, PredictedTerms, Refused, Shown, Terms,
+};
 
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -114,18 +116,18 @@ impl fmt::Display for Refused {
 
 impl fmt::Display for Shown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(state) = self.state else { return write!(f, "{} is not registered", self.host) };
+        let Some(state) = self.state else {
+            write!(f, "{} is not registered", self.host)?;
+            return if self.state_reason.is_empty() { Ok(()) } else { write!(f, ": {}", self.state_reason) };
+        };
         write!(f, "{} {state}", self.host)?;
         if !self.state_reason.is_empty() {
             write!(f, " ({})", self.state_reason)?;
         }
         let numbers = &self.numbers;
-        write!(
-            f,
-            " ai={} xf={}",
-            or_absent(numbers.availability_index, 1),
-            or_absent(numbers.expansion_factor, 2)
-        )?;
+        let no_data = if self.no_data { " (no_data)" } else { "" };
+        write!(f, " ai={}{no_data}", or_absent(numbers.availability_index, 1))?;
+        write!(f, " xf={}", or_absent(numbers.expansion_factor, 2))?;
         write!(f, " w={}", or_absent(numbers.weighted_load, 2))?;
         if let Some(terms) = &numbers.terms {
             write!(f, " ({terms})")?;
@@ -150,6 +152,17 @@ impl fmt::Display for Terms {
             write!(f, "{plus}{name} {points:.2}{filled}")?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for PredictedTerms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { background, logons, sessions, memory, scarce_memory } = self;
+        write!(
+            f,
+            "background {background:.3} + logons {logons:.3} + sessions {sessions:.3} + memory {memory:.3}"
+        )?;
+        write!(f, " + scarce memory {scarce_memory:.3}")
     }
 }
 
@@ -190,9 +203,10 @@ impl fmt::Display for ExplainedLine {
         if let Some(excluded) = self.excluded.as_ref().filter(|why| *why != self.state.as_str()) {
             write!(f, ", excluded: {excluded}")?;
         }
-        match (&self.terms, self.score) {
-            (Some(terms), Some(score)) => write!(f, " w={score:.2} = {terms}")?,
-            (None, Some(score)) => write!(f, " score={score:.2}")?,
+        match (&self.terms, &self.predicted, self.score) {
+            (Some(terms), _, Some(score)) => write!(f, " w={score:.2} = {terms}")?,
+            (_, Some(terms), Some(score)) => write!(f, " score={score:.3} = {terms}")?,
+            (None, None, Some(score)) => write!(f, " score={score:.2}")?,
             _ => {}
         }
         let inputs: Vec<String> =

@@ -6,16 +6,20 @@
 use std::fmt::Display;
 
 use usher_types::{
-    BootTime, FieldFault, HostOverrides, Memory, MountFullness, OwnAvailability, Percent, Policy, UserLimit,
+    BootTime, FieldFault, FinishedLogons, HostOverrides, LogonsInProgress, Memory, MountFullness,
+    OwnAvailability, Percent, Policy, UserLimit,
 };
 
 use super::Machine;
-use crate::scenario::syntax::{NewHost, Report};
+use crate::scenario::syntax::{Finished, NewHost, Report};
 
 /// Memory of every host: large enough that a hundredth of a percent is a whole number of bytes.
 const MEMORY_BYTES: u64 = 1_000_000_000;
 /// A host a thousand times the normal one is a mistake of units.
 const MAX_CAPACITY: f64 = 1000.0;
+/// As on the wire.
+const MAX_DEMAND: f64 = 1e6;
+const MAX_SECONDS: f64 = 1e12;
 
 #[derive(Default)]
 struct Checks(Vec<FieldFault>);
@@ -45,6 +49,22 @@ impl Checks {
         None
     }
 
+    fn number(&mut self, field: &str, value: Option<f64>, highest: f64) -> Option<f64> {
+        let value = value?;
+        if !(0.0..=highest).contains(&value) {
+            self.fault(field, value, &format!("0..={highest}"));
+            return None;
+        }
+        Some(value)
+    }
+
+    fn finished(&mut self, written: Finished) -> Option<FinishedLogons> {
+        let count = self.whole("finished_logons.count", Some(written.count))?;
+        let seconds = self.number("finished_logons.seconds", Some(written.seconds), MAX_SECONDS)?;
+        let core_seconds = self.number("finished_logons.core_seconds", written.core_seconds, MAX_SECONDS);
+        Some(FinishedLogons { count, seconds, core_seconds })
+    }
+
     fn memory(&mut self, percent: Option<f64>) -> Option<Memory> {
         let percent = percent?;
         if !percent.is_finite() || percent < 0.0 {
@@ -67,6 +87,12 @@ impl Machine {
     pub(in crate::scenario) fn report(&mut self, report: &Report, now: BootTime) {
         let mut checks = Checks::default();
         self.measurement.cpu = checks.percent("cpu_percent", report.cpu);
+        self.measurement.runnable_demand = checks.number("runnable_demand", report.demand, MAX_DEMAND);
+        // What a host says now holds for its interval, too.
+        self.measurement.logons_in_progress = checks
+            .whole("logons_in_progress", report.logons)
+            .map(|now| LogonsInProgress { now, mean: f64::from(now) });
+        self.measurement.finished_logons = report.finished.and_then(|finished| checks.finished(finished));
         self.measurement.memory = checks.memory(report.mem);
         let users = checks.whole("users", report.users);
         self.measurement.processes = checks.whole("processes", report.procs);

@@ -25,7 +25,8 @@ pub use error::SyntaxError;
 pub use expect::{Check, ERROR_CODES, Expect, Expected, FLAGS, Figure, REASONS};
 pub use repeat::Repeat;
 pub use statement::{
-    Call, Calls, Failover, Mount, NewHost, Place, Report, Sample, SessionChange, SessionEntry, Statement,
+    Call, Calls, Failover, Finished, Mount, NewHost, Place, Report, Sample, SessionChange, SessionEntry,
+    Statement,
 };
 
 use args::Args;
@@ -43,6 +44,8 @@ pub const MAX_BYTES: usize = 4 << 20;
 pub struct Line {
     /// From 1.
     pub number: u32,
+    /// Where its first word stands, from 1, in characters.
+    pub column: u32,
     /// As it was written, without blanks around it and without its comment.
     pub text: String,
     /// What it says.
@@ -114,7 +117,8 @@ fn read_line(number: u32, source: &str, lines: &mut Vec<Line>, errors: &mut Vec<
             Ok(statement) => {
                 let bytes = part.first().zip(part.last()).map(|(first, last)| first.start..last.end);
                 let text = bytes.and_then(|bytes| source.get(bytes)).unwrap_or_default().to_owned();
-                lines.push(Line { number, text, statement });
+                let column = part.first().map_or(1, |word| word.text.column());
+                lines.push(Line { number, column, text, statement });
             }
             Err(mut found) => {
                 found.sort_by_key(|error| error.column);

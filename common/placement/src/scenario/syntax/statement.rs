@@ -272,6 +272,10 @@ pub struct NewHost {
     pub boot: Option<BootId>,
     /// The name in its certificate. Absent: it has none.
     pub cert: Option<String>,
+    /// Logical CPUs. Absent: it does not say.
+    pub cores: Option<u32>,
+    /// Installed memory, GiB. Absent: it does not say.
+    pub memory_gib: Option<u32>,
     /// Its own setting, as written.
     pub capacity: Option<f64>,
     /// Its own setting, as written; may be 0.
@@ -289,6 +293,12 @@ pub struct Report {
     pub host: HostName,
     /// Busy share, percent.
     pub cpu: Option<f64>,
+    /// Busy time and time of waiting for a CPU, as a share of all CPUs.
+    pub demand: Option<f64>,
+    /// Logons in progress.
+    pub logons: Option<f64>,
+    /// Logons that have ended.
+    pub finished: Option<Finished>,
     /// Memory in use, percent.
     pub mem: Option<f64>,
     /// Distinct users. Absent: those of its sessions, if it ever listed any.
@@ -303,6 +313,17 @@ pub struct Report {
     pub mounts: Vec<Mount>,
     /// The places that it lists. Absent: those that it holds; empty: none.
     pub tokens: Option<Vec<RequestId>>,
+}
+
+/// Logons that have ended: `finished=12/180/240`, how many, their seconds and their core-seconds, as written.
+#[derive(Copy, Clone, PartialEq, Debug)]
+pub struct Finished {
+    /// How many.
+    pub count: f64,
+    /// Seconds that they took, together.
+    pub seconds: f64,
+    /// CPU time that they took, together.
+    pub core_seconds: Option<f64>,
 }
 
 /// How full a mount is: `mount=98`, `mount=/home:98,/var:20`.

@@ -9,7 +9,7 @@ use usher_types::{FailureCause, HostName, IdError, SessionState, UserLimit};
 
 use super::{
     error::{SyntaxError, nearest},
-    statement::{Mount, Sample, SessionEntry},
+    statement::{Finished, Mount, Sample, SessionEntry},
     token::Text,
 };
 
@@ -293,6 +293,19 @@ pub(super) fn mounts(text: &Text) -> Result<Vec<Mount>, SyntaxError> {
         Some((path, used)) => Ok(Mount { path: Some(path.to_string()), used: number(&used)? }),
     };
     list(text)?.iter().map(mount).collect()
+}
+
+/// `12/180/240`, or `12/180`.
+pub(super) fn finished(text: &Text) -> Result<Finished, SyntaxError> {
+    let parts: Vec<f64> = text.split('/').iter().map(number).collect::<Result<_, _>>()?;
+    match *parts.as_slice() {
+        [count, seconds] => Ok(Finished { count, seconds, core_seconds: None }),
+        [count, seconds, core_seconds] => Ok(Finished { count, seconds, core_seconds: Some(core_seconds) }),
+        _ => Err(text.fault(
+            format!("{} is no number of finished logons", text.quoted()),
+            "how many, their seconds and their core-seconds, such as 12/180/240",
+        )),
+    }
 }
 
 /// `alice`, `alice:disconnected`, `alice:active:2h`. A hashed name, `hmac:KEY:HASH`, holds colons of its own.

@@ -81,6 +81,8 @@ pub(super) fn host(args: &mut Args) -> Option<Statement> {
     let host = args.next(HOST, value::host);
     let pool = args.get("pool", id);
     let zone = args.get("zone", id);
+    let cores = args.get("cores", value::whole_u32);
+    let memory_gib = args.get("memory_gib", value::whole_u32);
     let capacity = args.get("capacity", number);
     let max_users = args.get("max_users", value::user_limit);
     let threshold = args.get("threshold", number);
@@ -91,8 +93,21 @@ pub(super) fn host(args: &mut Args) -> Option<Statement> {
     let name = args.get("name", value::text);
     args.finish()?;
     let host = host?;
-    let host =
-        NewHost { host, name, pool, zone, id: host_id, boot, cert, capacity, max_users, threshold, range };
+    let host = NewHost {
+        host,
+        name,
+        pool,
+        zone,
+        id: host_id,
+        boot,
+        cert,
+        cores,
+        memory_gib,
+        capacity,
+        max_users,
+        threshold,
+        range,
+    };
     Some(Statement::Host(Box::new(host)))
 }
 
@@ -133,6 +148,9 @@ fn mark_of<T>(
 pub(super) fn report(args: &mut Args) -> Option<Statement> {
     let host = args.next(HOST, value::host);
     let cpu = args.get("cpu", number);
+    let demand = args.get("demand", number);
+    let logons = args.get("logons", number);
+    let finished = args.get("finished", value::finished);
     let mem = args.get("mem", number);
     let users = args.get("users", number);
     let procs = args.get("procs", number);
@@ -144,7 +162,8 @@ pub(super) fn report(args: &mut Args) -> Option<Statement> {
         false => list(text)?.iter().map(id).collect(),
     });
     args.finish()?;
-    let report = Report { host: host?, cpu, mem, users, procs, ai, psi, mounts, tokens };
+    let report =
+        Report { host: host?, cpu, demand, logons, finished, mem, users, procs, ai, psi, mounts, tokens };
     Some(Statement::Report(Box::new(report)))
 }
 

@@ -7,7 +7,7 @@ use usher_types::{
     Drain, FieldFault, HostMarksChange, HostName, PolicyChange, PoolName, ReplicaMark, ResourceId,
 };
 
-use super::{Done, World};
+use super::{Done, Fault, World};
 use crate::{
     farm::{ApplyRefused, PoolApply},
     scenario::{event::EventKind, store::Change, syntax::Statement},
@@ -103,6 +103,7 @@ impl World {
             self.nobody_answers(what);
             return Ok(());
         };
+        self.check_identity(host, number, asked)?;
         let Some(before) = self.coordinators[asked].farm.marks_of(&id) else {
             self.no_such_host(what);
             return Ok(());
@@ -120,6 +121,14 @@ impl World {
 
     pub(super) fn set_busy(&mut self, host: &HostName, busy: bool, via: Option<usize>) -> Done {
         self.set_host(host, &HostMarksChange { busy: Some(busy), ..HostMarksChange::default() }, via)
+    }
+
+    /// What is said of a machine whose id is another one's would be in force for that one.
+    fn check_identity(&self, host: &HostName, number: usize, asked: usize) -> Done {
+        match self.id_in_use(number, asked) {
+            Some(why) => Err(Fault::new(host.as_str(), format!("host {host} is not registered: {why}"))),
+            None => Ok(()),
+        }
     }
 
     fn no_such_host(&mut self, what: String) {
@@ -142,6 +151,7 @@ impl World {
             self.nobody_answers(what);
             return Ok(());
         };
+        self.check_identity(host, number, asked)?;
         let farm = &self.coordinators[asked].farm;
         let mark = drain.map(|drain| farm.drain_mark(&id, drain));
         match mark {
@@ -160,10 +170,11 @@ impl World {
         via: Option<usize>,
     ) -> Done {
         let number = self.host(host)?;
-        if self.who_answers(via).is_none() {
+        let Some(asked) = self.who_answers(via) else {
             self.nobody_answers(format!("mark {host} {resource}"));
             return Ok(());
-        }
+        };
+        self.check_identity(host, number, asked)?;
         let id = self.machines[number].identity.id.clone();
         self.change(Change::Replica(id, resource.clone(), mark));
         Ok(())

@@ -7,7 +7,7 @@
 use std::{sync::Arc, time::Duration};
 
 use usher_types::{
-    BootTime, FailureCause, FieldFault, GatewayId, HostName, Method, Outcome, RequestId, Token,
+    BootTime, FailureCause, FieldFault, GatewayId, HostId, HostName, Method, Outcome, RequestId, Token,
 };
 
 use super::{Done, Fault, World};
@@ -79,6 +79,10 @@ impl World {
             return if is_refused { Ok(text.to_owned()) } else { Err(Fault::unknown("host", text, known())) };
         };
         let identity = &self.machines[number].identity;
+        if self.coordinators.iter().any(|c| c.registered.get(&identity.id).is_some_and(|of| *of != number)) {
+            // Its id would mean the machine that has it.
+            return Ok(text.to_owned());
+        }
         let is_announced = identity.name == identity.called || identity.name.matches(text);
         Ok(if is_announced { text.to_owned() } else { identity.id.to_string() })
     }
@@ -210,12 +214,14 @@ impl World {
     fn step(&mut self, coordinator: usize, call: &mut Call, now: BootTime) -> Step {
         let asked = &mut self.coordinators[coordinator];
         let snapshot = asked.snapshot(self.now);
-        let doors = &self.doors;
+        let is_frozen = asked.knows_old_things(self.now);
+        let (doors, machines) = (&self.doors, &asked.registered);
+        let door = |host_id: &HostId| machines.get(host_id).and_then(|number| doors.get(number)).copied();
         let desk = Desk {
             snapshot: &|| snapshot.clone(),
             ledger: &asked.ledger.clone(),
-            doors: &|host_id| Some(doors.get(host_id).copied().unwrap_or(false)),
-            is_frozen: asked.knows_old_things(self.now),
+            doors: &|host_id| Some(door(host_id).unwrap_or(false)),
+            is_frozen,
         };
         call.step(&desk, now)
     }
@@ -228,7 +234,7 @@ impl World {
             return Consent::Silent;
         };
         let limits = Limits { max_users: ask.max_users.finite(), max_pending: ask.max_pending.finite() };
-        let decided = self.machines[number].core.expect(&ask.place, true, limits, self.now);
+        let decided = self.machines[number].core.expect(coordinator, &ask.place, true, limits, self.now);
         self.stirred.insert(number);
         self.answered(coordinator, &ask.host_id);
         match decided {
@@ -248,7 +254,7 @@ impl World {
     }
 
     /// A host that answers is not silent any more.
-    fn answered(&mut self, coordinator: usize, host_id: &usher_types::HostId) {
+    fn answered(&mut self, coordinator: usize, host_id: &HostId) {
         let snapshot = self.coordinators[coordinator].snapshot(self.now);
         if let Ok((pool, position)) = snapshot.find_host(host_id.as_str()) {
             pool.members.cells[position].set_silent(false);

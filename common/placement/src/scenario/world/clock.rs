@@ -76,6 +76,9 @@ impl World {
                 self.stirred.insert(number);
             }
             let machine = &mut self.machines[number];
+            if machine.core.reach_changed(now) && !machine.streams.is_empty() {
+                self.stirred.insert(number);
+            }
             if machine.next_period <= now {
                 machine.next_period = now + PERIOD;
                 machine.core.end_period(now);
@@ -114,7 +117,7 @@ impl World {
             awake += 1;
             let mut effects = coordinator.tick(now);
             if stores {
-                coordinator.remember_hosts(&mut self.store, now);
+                coordinator.remember_hosts(&mut self.store, false, now);
             }
             effects.retain(|effect| match effect {
                 Effect::StateChanged { host_id, from, to, reason } => {

@@ -2,10 +2,13 @@
 
 use usher_types::HostName;
 
-use super::{Done, Fault, World, calls::Answered, looks::NO_DATA};
-use crate::scenario::{
-    event::{Placed, Refused, Shown},
-    syntax::{Check, Expect, Expected, Figure},
+use super::{Done, Fault, World, calls::Answered};
+use crate::{
+    decision::NO_DATA,
+    scenario::{
+        event::{Placed, Refused, Shown},
+        syntax::{Check, Expect, Expected, Figure},
+    },
 };
 
 /// What is expected and what is found, in the same words.
@@ -48,7 +51,6 @@ impl World {
         let differs: Vec<Differs> = if is_host {
             let number = self.host_shown(name).map_err(|fault| self.neither(name, fault))?;
             let shown = number.map(|number| self.look(number, via.unwrap_or(0)));
-            let shown = shown.filter(|shown| shown.state.is_some());
             checks.iter().filter_map(|check| self.differs_on_host(check, shown.as_ref())).collect()
         } else {
             let of_answer = |check| answered.as_ref().and_then(|answered| self.differs(check, answered));
@@ -99,10 +101,17 @@ impl World {
     }
 
     fn differs_on_host(&self, check: &Check, shown: Option<&Shown>) -> Option<Differs> {
-        let Some(shown) = shown else {
-            return Some(Differs { expected: written(check), found: "it is not registered".to_owned() });
+        let Some(shown) = shown.filter(|shown| shown.state.is_some()) else {
+            let why = shown.map(|shown| shown.state_reason.as_str()).filter(|why| !why.is_empty());
+            let found = why.map_or_else(String::new, |why| format!(": {why}"));
+            let found = format!("it is not registered{found}");
+            return Some(Differs { expected: written(check), found });
         };
-        let flags = || shown.flags.iter().map(String::as_str).collect::<Vec<_>>();
+        // What qualifies the index is no flag of the host; who names it asks for it too.
+        let flags = |named: &[&'static str]| {
+            let data = (shown.no_data && named.contains(&NO_DATA)).then_some(NO_DATA);
+            shown.flags.iter().map(String::as_str).chain(data).collect::<Vec<_>>()
+        };
         let (holds, found) = match check {
             Check::State(state) => {
                 let reason = match shown.state_reason.as_str() {
@@ -118,15 +127,11 @@ impl World {
                 (expected.admits(actual), format!("{}={found}", figure.as_str()))
             }
             Check::Flags(expected) => {
-                let mut actual = flags();
-                // That nothing was ever timed is the rule where nobody times anything: only who asks for it means it.
-                if !expected.contains(&NO_DATA) {
-                    actual.retain(|flag| *flag != NO_DATA);
-                }
+                let actual = flags(expected);
                 (same(expected, &actual), format!("flags={}", actual.join(",")))
             }
             Check::FlagsAmong(expected) => {
-                let actual = flags();
+                let actual = flags(expected);
                 let holds = expected.iter().all(|flag| actual.contains(flag));
                 (holds, format!("flags={}", actual.join(",")))
             }

@@ -8,7 +8,7 @@ use usher_types::{
     Readiness, Replica, RequestId, Token,
 };
 
-use super::{Done, World, calls};
+use super::{Done, Fault, World, calls};
 use crate::scenario::{
     event::EventKind,
     machine::{Every, Identity, Machine, PERIOD, overrides},
@@ -57,7 +57,7 @@ impl World {
             }
             Statement::Door { host, open } => {
                 let number = self.host(host)?;
-                self.doors.insert(self.machines[number].identity.id.clone(), *open);
+                self.doors.insert(number, *open);
             }
             other => return self.network_statement(other),
         }
@@ -113,6 +113,7 @@ impl World {
     /// A host registers. A name that the script has used before is the same machine with new settings if its id is the
     /// same too, else another machine that is meant by the name from here on.
     pub(super) fn new_host(&mut self, host: &NewHost) -> Done {
+        self.check_declared(host)?;
         let (identity, now) = match self.identity(host) {
             Ok(identity) => (identity, self.now),
             Err(faults) => {
@@ -133,13 +134,25 @@ impl World {
             return Ok(());
         }
         let number = self.machines.len();
-        self.machines.push(Machine::new(identity, host.boot.clone(), now));
+        self.machines.push(Machine::new(identity, host.boot.clone(), self.coordinator_names(), now));
         self.connect(number);
         let admitted = !self.machines[number].streams.is_empty();
         if admitted || known.is_none() {
             self.by_name.insert(key, number);
         }
         Ok(())
+    }
+
+    /// A scenario that declares pools declares them all: a host in another one would be placed by settings that nobody
+    /// wrote, in a pool that nobody asks for.
+    fn check_declared(&self, host: &NewHost) -> Done {
+        match &host.pool {
+            Some(pool) if !self.declared_pools.is_empty() && !self.declared_pools.contains(pool.as_str()) => {
+                let declared = self.declared_pools.iter().map(String::as_str);
+                Err(Fault::unknown("pool", pool.as_str(), declared))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Who a host is.
@@ -161,7 +174,9 @@ impl World {
         match (host.pool.clone(), name, own, id) {
             (Some(pool), Ok(name), Ok(overrides), Ok(id)) if faults.is_empty() => {
                 let called = host.host.clone();
-                Ok(Identity { called, name, id, pool, zone, certificate, overrides })
+                let memory_bytes = host.memory_gib.map(|gib| u64::from(gib) << 30);
+                let cores = host.cores;
+                Ok(Identity { called, name, id, pool, zone, certificate, cores, memory_bytes, overrides })
             }
             _ => Err(faults),
         }
@@ -339,7 +354,9 @@ impl World {
 
     /// The host opens new streams in place of those that it has.
     fn hello_again(&mut self, number: usize) {
-        self.machines[number].streams.clear();
+        for coordinator in 0..self.coordinators.len() {
+            self.machines[number].end_stream(coordinator);
+        }
         self.connect(number);
     }
 

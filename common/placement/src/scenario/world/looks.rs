@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use usher_availability::Basis;
 use usher_types::{HostName, Method};
 
 use super::{Done, Fault, World, calls::Answered};
 use crate::{
-    decision::{Consent, ConsentAsked, ExplainedHost, Inputs, Request, Tier, UserTrace, assess_pool},
-    farm::state_reason,
-    load::LoadTerms,
-    scenario::event::{Count, EventKind, Explained, ExplainedLine, Numbers, Shown, Terms},
+    decision::{
+        Consent, ConsentAsked, ExplainedHost, HostLook, Inputs, NO_DATA, Request, Tier, UserTrace, Words,
+        assess_pool, reason_of_state,
+    },
+    load::{LoadTerms, PredictedLoad},
+    scenario::event::{Count, EventKind, Explained, ExplainedLine, Numbers, PredictedTerms, Shown, Terms},
 };
 
 /// How often each came out.
@@ -20,7 +21,7 @@ impl World {
     pub(super) fn show(&mut self, host: &str, via: Option<usize>) -> Done {
         let number = self.host_shown(host)?;
         let shown = number.map(|number| self.look(number, via.unwrap_or(0)));
-        let shown = shown.unwrap_or_else(|| unregistered(host));
+        let shown = shown.unwrap_or_else(|| unregistered(host, String::new()));
         self.emit(EventKind::Shown(Box::new(shown)));
         Ok(())
     }
@@ -41,13 +42,18 @@ impl World {
         let now = self.now;
         let identity = &self.machines[number].identity;
         let (id, called) = (identity.id.clone(), identity.called.to_string());
+        if let Some(why) = self.id_in_use(number, coordinator) {
+            return unregistered(&called, why);
+        }
         let snapshot = self.coordinators[coordinator].snapshot(now);
-        let Ok((pool, at)) = snapshot.find_host(id.as_str()) else { return unregistered(&called) };
+        let Ok((pool, at)) = snapshot.find_host(id.as_str()) else {
+            return unregistered(&called, String::new());
+        };
         let (words, request, user) =
             (pool.words(), Request::of_nobody(pool.name.clone()), UserTrace::default());
         let inputs = Inputs {
             pool,
-            words: &words,
+            words: Words::All(&words),
             request: &request,
             user: &user,
             unwilling: &[],
@@ -56,36 +62,21 @@ impl World {
             seed: 0,
         };
         let assessment = assess_pool(&inputs);
-        let (host, state) = (&pool.hosts[at], assessment.state(at));
-        let availability = host.availability(now);
-        let is_measured = state.is_measured() && host.reading.is_some();
-        let terms = assessment.terms(at).filter(|_| is_measured);
-        // That numbers are missing speaks of the load, which only hosts have that were heard.
-        let load_speaks = |flag: &&str| *flag != INCOMPLETE || is_measured;
-        let mut flags: Vec<String> =
-            assessment.host_flags(at).names().filter(load_speaks).map(str::to_owned).collect();
-        let reason = state_reason(&pool.state_input(at, words[at], 1, now), state);
-        if reason.starts_with(USERS_UNKNOWN) {
-            flags.push(USERS_UNKNOWN.to_owned());
-        }
-        if availability.basis == Basis::NoData {
-            flags.push(NO_DATA.to_owned());
-        }
-        let stale = host.reading.iter().flat_map(|reading| &reading.stale);
-        flags.extend(stale.map(|metric| format!("stale_{metric}")));
+        let look = HostLook::at(&assessment, at);
         Shown {
             host: called,
-            state: Some(state),
-            state_reason: reason,
+            state: Some(look.state),
+            state_reason: reason_of_state(&assessment, at),
+            no_data: look.has_no_data(),
+            flags: look.words().into_iter().filter(|word| word != NO_DATA).collect(),
             numbers: Numbers {
-                availability_index: availability.index,
-                expansion_factor: availability.expansion_factor,
-                weighted_load: terms.map(|terms| terms.weighted_load()),
-                terms: terms.map(|terms| shown_terms(&terms)),
-                users: host.reading.as_ref().and_then(|reading| reading.users),
+                availability_index: look.availability.index,
+                expansion_factor: look.availability.expansion_factor,
+                weighted_load: look.terms.map(|terms| terms.weighted_load()),
+                terms: look.terms.map(|terms| shown_terms(&terms)),
+                users: pool.hosts[at].reading.as_ref().and_then(|reading| reading.users),
                 pending: Some(words[at].places()),
             },
-            flags,
         }
     }
 
@@ -162,18 +153,12 @@ fn answer_of(answered: &Answered) -> String {
     }
 }
 
-/// Reported only where it makes a host full.
-const USERS_UNKNOWN: &str = "users_unknown";
-/// The load stands on a number that is not known.
-const INCOMPLETE: &str = "incomplete";
-/// Nothing was ever timed on the host.
-pub(super) const NO_DATA: &str = "no_data";
-
-fn unregistered(host: &str) -> Shown {
+fn unregistered(host: &str, why: String) -> Shown {
     Shown {
         host: host.to_owned(),
         state: None,
-        state_reason: String::new(),
+        state_reason: why,
+        no_data: false,
         numbers: Numbers::default(),
         flags: Vec::new(),
     }
@@ -182,6 +167,11 @@ fn unregistered(host: &str) -> Shown {
 fn shown_terms(terms: &LoadTerms) -> Terms {
     let LoadTerms { cpu, memory, users, processes, filled } = *terms;
     Terms { cpu, memory, users, processes, filled: filled.names().collect() }
+}
+
+const fn predicted_terms(load: &PredictedLoad) -> PredictedTerms {
+    let PredictedLoad { background, logons, sessions, memory, scarce_memory, .. } = *load;
+    PredictedTerms { background, logons, sessions, memory, scarce_memory }
 }
 
 const fn method_name(method: Method) -> &'static str {
@@ -196,9 +186,13 @@ const fn method_name(method: Method) -> &'static str {
 fn explained_line(name: String, host: &ExplainedHost) -> ExplainedLine {
     let numbers = &host.numbers;
     let count = |count: Option<u32>| count.map(f64::from);
+    // Of logins on their way that nothing is added for, nothing is said.
+    let some = |points: Option<f64>| points.filter(|points| *points > 0.0);
     let inputs = [
         ("cpu", numbers.cpu_percent),
+        ("cpu_expected", some(numbers.expected_cpu)),
         ("mem", numbers.memory_percent),
+        ("mem_expected", some(numbers.expected_memory)),
         ("users", count(numbers.users)),
         ("pending_users", Some(f64::from(numbers.pending_users))),
         ("procs", count(numbers.processes)),
@@ -209,6 +203,9 @@ fn explained_line(name: String, host: &ExplainedHost) -> ExplainedLine {
         ("xf", host.expansion_factor),
         ("filled", host.filled_share),
         ("ramp", host.ramp),
+        ("logons_expected", host.predicted.map(|predicted| predicted.load.logons_expected)),
+        ("places", host.predicted.map(|predicted| predicted.input.places)),
+        ("cores", host.predicted.and_then(|predicted| predicted.input.cores)),
         ("age_s", host.load_age.map(|age| age.as_secs_f64())),
     ];
     let mut remarks: Vec<String> = host.flags.names().map(str::to_owned).collect();
@@ -229,6 +226,7 @@ fn explained_line(name: String, host: &ExplainedHost) -> ExplainedLine {
         excluded: host.excluded.map(|why| why.as_str().to_owned()),
         score: host.score,
         terms: host.terms.as_ref().map(shown_terms),
+        predicted: host.predicted.map(|predicted| predicted_terms(&predicted.load)),
         inputs: inputs.into_iter().filter_map(|(name, value)| Some((name, value?))).collect(),
         remarks,
     }

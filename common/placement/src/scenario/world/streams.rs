@@ -9,7 +9,7 @@ use super::{Fault, World};
 use crate::{
     decision::{HostMessage, ToHost},
     farm::{AttachRefused, Effect},
-    host::{Limits, VersionedSettings},
+    host::{HeldBack, Limits, VersionedSettings},
     scenario::{
         coordinator::{Heard, Said},
         event::EventKind,
@@ -51,7 +51,7 @@ impl World {
             let changed = match message {
                 HostMessage::Expect(place) => {
                     // A place that is only told is refused if it has ended here; the report says that.
-                    let _ = machine.core.expect(&place, false, Limits::default(), now);
+                    let _ = machine.core.expect(coordinator, &place, false, Limits::default(), now);
                     true
                 }
                 HostMessage::End { token, attempt, reason } => machine.core.end(&token, attempt, reason, now),
@@ -71,7 +71,7 @@ impl World {
     fn send_load(&mut self, number: usize) {
         self.open_streams(number);
         let (now, wall) = (self.now, self.wall_unix_ms());
-        let Some(load) = self.machines[number].load(now, wall) else { return };
+        let Some((load, report)) = self.machines[number].report_now(now, wall) else { return };
         self.tell_ended(number, &load);
         if self.machines[number].is_silent {
             return;
@@ -80,7 +80,9 @@ impl World {
         let faults = self.machines[number].faults.clone();
         let streams: Vec<usize> = self.machines[number].streams.keys().copied().collect();
         for coordinator in streams {
-            self.say(number, coordinator, Said::Load(Box::new(load.clone()), faults.clone()));
+            let HeldBack { users, places } = report.held_back_from(coordinator);
+            let load = Load { held_back_users: users, held_back_places: places, ..load.clone() };
+            self.say(number, coordinator, Said::Load(Box::new(load), faults.clone()));
         }
     }
 
@@ -227,7 +229,9 @@ impl World {
         };
         if let Some(replaced) = attached.replaced_stream {
             for machine in &mut self.machines {
-                machine.streams.retain(|on, stream| *on != coordinator || stream.epoch != replaced);
+                if machine.streams.get(&coordinator).is_some_and(|stream| stream.epoch == replaced) {
+                    machine.end_stream(coordinator);
+                }
             }
         }
         if let Some(certificate) = attached.bind {
@@ -240,7 +244,8 @@ impl World {
             self.store.end_drain(&hello.host_id);
         }
         let stream = Stream { epoch: hello.stream_epoch, ..Stream::default() };
-        self.machines[number].streams.insert(coordinator, stream);
+        self.machines[number].open_stream(coordinator, stream);
+        self.coordinators[coordinator].registered.insert(hello.host_id, number);
         self.welcome(number, coordinator);
         Ok(())
     }
@@ -257,12 +262,13 @@ impl World {
     fn welcome(&mut self, number: usize, coordinator: usize) {
         self.tell_settings(number, coordinator);
         let (now, host_id) = (self.now, self.machines[number].identity.id.clone());
-        let mut grants = self.coordinators[coordinator].ledger.on_host(&host_id);
-        grants.sort_by(|a, b| a.token.cmp(&b.token));
-        for place in grants.iter().filter_map(|grant| grant.to_place(now)) {
+        for place in self.coordinators[coordinator].ledger.to_tell(&host_id, now) {
             let host_id = host_id.clone();
             self.outbox.push_back((coordinator, ToHost { host_id, message: HostMessage::Expect(place) }));
         }
+        // The first tick comes with the welcome, after all the places.
+        self.deliver();
+        self.machines[number].core.tick_heard(coordinator, now);
         let machine = &self.machines[number];
         let replicas = machine.replicas.clone();
         if !replicas.is_empty() {
@@ -332,7 +338,11 @@ impl World {
         goodbye: Option<usher_types::Goodbye>,
     ) {
         self.say(number, coordinator, Said::End(goodbye));
-        self.machines[number].streams.remove(&coordinator);
+        self.machines[number].end_stream(coordinator);
+        let machine = &mut self.machines[number];
+        if machine.core.reach_changed(self.now) && !machine.streams.is_empty() {
+            self.stirred.insert(number);
+        }
     }
 
     /// A new coordinator, to which every host connects.
@@ -347,7 +357,9 @@ impl World {
             self.now,
         );
         self.coordinators.push(new);
+        let names = self.coordinator_names();
         for number in 0..self.machines.len() {
+            self.machines[number].configure(names.clone());
             self.open_streams(number);
         }
         Ok(())
@@ -358,7 +370,7 @@ impl World {
         let number = self.coordinator(name)?;
         self.coordinators[number].restart(&mut self.store, self.now);
         for machine in &mut self.machines {
-            machine.streams.remove(&number);
+            machine.end_stream(number);
         }
         Ok(())
     }
@@ -369,6 +381,7 @@ impl World {
             let host_id = self.machines[number].identity.id.clone();
             let Some(stream) = self.machines[number].streams.get_mut(&coordinator) else { continue };
             stream.newest_tick = Some(stream.ticks.next(now));
+            self.machines[number].core.tick_heard(coordinator, now);
             let elsewhere = self.coordinators[coordinator].farm.confirmed_elsewhere(&host_id, now);
             if let Some(age) = elsewhere
                 && self.machines[number].core.confirmed_elsewhere(age, now)

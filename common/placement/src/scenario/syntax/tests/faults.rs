@@ -52,7 +52,7 @@ fn a_near_miss_is_answered_with_what_was_meant() {
 fn what_is_nothing_like_anything_is_answered_with_what_is_allowed() {
     fault(
         "host s1 colour=red",
-        r#"1:9: unknown key "colour" of host, allowed: pool, zone, capacity, max_users,"#,
+        r#"1:9: unknown key "colour" of host, allowed: pool, zone, cores, memory_gib,"#,
     );
     fault("undrain s1 why=x", r#"1:12: unknown key "why" of undrain, allowed: no key"#);
     fault("door s1 maybe", r#"1:9: unknown answer "maybe", allowed: open, shut"#);

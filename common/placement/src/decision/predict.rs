@@ -1,0 +1,66 @@
+//! What are the logins on their way to a host expected to cost it?
+//!
+//! A report shows what was there when it was measured. What was placed since is known exactly, and what it costs is
+//! learned: the predictive method ranks by the sum of both, and the weighted load adds it to CPU and memory, as it adds
+//! the places to the users.
+
+use usher_types::BootTime;
+
+use crate::{
+    farm::{CellWord, HostView, PoolView},
+    load::{DemandInput, LearnedCosts, PredictedLoad, Typical},
+};
+
+/// What is known of a host that bears on its demand at `now`.
+pub(crate) fn demand_input(host: &HostView, word: CellWord, now: BootTime) -> DemandInput {
+    let reading = host.reading.as_deref();
+    // A reading from before the coordinator started has no age, and its logons are long over.
+    let age = reading.and_then(|reading| reading.age(now));
+    DemandInput {
+        background: reading.and_then(|reading| reading.background),
+        logons: reading.zip(age).map_or(0.0, |(reading, _)| f64::from(reading.logons)),
+        load_age_seconds: age.unwrap_or_default().as_secs_f64(),
+        places: f64::from(word.places()),
+        young_places: f64::from(young_places(host, word)),
+        cores: host.facts.cores.map(f64::from),
+        memory_bytes: memory_bytes(host),
+        memory_used: reading.and_then(|reading| reading.memory).map(|memory| memory.used().get() / 100.0),
+        ramp: host.ramp(now),
+    }
+}
+
+/// What a host will have with one more login.
+pub(super) fn predicted(pool: &PoolView, host: &HostView, word: CellWord, now: BootTime) -> PredictedLoad {
+    PredictedLoad::of(&demand_input(host, word, now), &pool.typical, &pool.costs)
+}
+
+/// What the places on a host are expected to add to its CPU and memory, points of a percentage, >= 0. Nothing where the
+/// size of the host is not known, nor that of any other.
+pub(super) fn expected_points(pool: &PoolView, host: &HostView, word: CellWord) -> (f64, f64) {
+    let (places, young) = (f64::from(word.places()), f64::from(young_places(host, word)));
+    expected_of(&pool.costs, &pool.typical, host, places, young)
+}
+
+/// The same of so many places, of which so many are young.
+pub(crate) fn expected_of(
+    costs: &LearnedCosts,
+    typical: &Typical,
+    host: &HostView,
+    places: f64,
+    young: f64,
+) -> (f64, f64) {
+    let cores = host.facts.cores.map(f64::from).or(typical.cores);
+    let demand = costs.logon_cores.value * young + costs.session_cores.value * places;
+    let bytes = costs.session_memory_bytes.value * places;
+    let total = memory_bytes(host).or(typical.memory_bytes);
+    let points = |part: f64, whole: Option<f64>| whole.map_or(0.0, |whole| 100.0 * part / whole.max(1.0));
+    (points(demand, cores), points(bytes, total))
+}
+
+fn young_places(host: &HostView, word: CellWord) -> u32 {
+    word.places().saturating_sub(host.aged_places)
+}
+
+fn memory_bytes(host: &HostView) -> Option<f64> {
+    host.facts.memory_bytes.map(|bytes| bytes as f64)
+}
