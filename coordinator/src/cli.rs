@@ -6,6 +6,7 @@
 
 use std::{
     ffi::OsString,
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::ExitCode,
     sync::LazyLock,
@@ -19,7 +20,10 @@ use usher_runtime::{
     telemetry,
 };
 
-use crate::config::{CoordinatorConfig, DEFAULT_PATH, ENVIRONMENT};
+use crate::{
+    bench_echo,
+    config::{CoordinatorConfig, DEFAULT_PATH, ENVIRONMENT},
+};
 
 /// Sends each login of a server farm to the right server.
 #[derive(Debug, Parser)]
@@ -64,6 +68,10 @@ struct Arguments {
     /// Print the settings in force and where each came from, then exit
     #[arg(long)]
     dump_config: bool,
+
+    /// For benchmarks: answers a call that does nothing at this loopback address
+    #[arg(long, value_name = "ADDRESS", hide = true)]
+    bench_echo: Option<SocketAddr>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -140,6 +148,11 @@ fn start(arguments: &Arguments) -> anyhow::Result<()> {
         .block_on(async {
             let shutdown = Shutdown::new();
             shutdown.on_signals().context("failed to install the signal handlers")?;
+            if let Some(address) = arguments.bench_echo {
+                bench_echo::start(address, config.tls.files().as_ref(), &shutdown)
+                    .await
+                    .context("cannot serve the benchmarks' echo")?;
+            }
             crate::server::run(config, shutdown).await
         })
 }

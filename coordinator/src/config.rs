@@ -82,6 +82,10 @@ pub struct LimitsConfig {
     /// Longest message taken, bytes, 65536..=67108864. Agents page their lists below 1 MiB; lower than that cuts them
     /// off, higher lets one peer take more memory.
     pub max_message_bytes: u32,
+    /// Modelled hosts that one certificate may bring, 1..=1000000, counted by their ids since the start; all of plain
+    /// loopback counts as one. Each is kept until the coordinator stops. Higher: a certificate that was stolen fills
+    /// more memory with hosts that there are not. Lower: trials of large farms need more certificates.
+    pub max_virtual_hosts: u32,
 }
 
 impl Default for CoordinatorConfig {
@@ -105,6 +109,7 @@ impl Default for LimitsConfig {
             max_concurrent_calls: 1024,
             call_deadline: HumanDuration::from_secs(5),
             max_message_bytes: 4 * 1024 * 1024,
+            max_virtual_hosts: 10_000,
         }
     }
 }
@@ -191,6 +196,7 @@ impl Validate for LimitsConfig {
         let bounds = HumanDuration::from_millis(100)..=HumanDuration::from_secs(600);
         faults.range("call_deadline", &self.call_deadline, bounds);
         faults.range("max_message_bytes", &self.max_message_bytes, 65_536..=67_108_864);
+        faults.range("max_virtual_hosts", &self.max_virtual_hosts, 1..=1_000_000);
     }
 }
 
@@ -262,12 +268,13 @@ mod tests {
     #[test]
     fn every_limit_has_bounds_and_all_faults_are_told_together() {
         refused(
-            "farm = \"a b\"\n[limits]\nmax_concurrent_calls = 0\ncall_deadline = \"1ms\"\nmax_message_bytes = 1",
+            "farm = \"a b\"\n[limits]\nmax_concurrent_calls = 0\ncall_deadline = \"1ms\"\nmax_message_bytes = 1\nmax_virtual_hosts = 0",
             &[
                 "farm = \"a b\" is not allowed",
                 "limits.max_concurrent_calls = 0 is not allowed, must be 1..=100000",
                 "limits.call_deadline = 1ms is not allowed, must be 100ms..=10m",
                 "limits.max_message_bytes = 1 is not allowed, must be 65536..=67108864",
+                "limits.max_virtual_hosts = 0 is not allowed, must be 1..=1000000",
             ],
         );
     }

@@ -14,12 +14,16 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
-use usher_placement::farm::{Effect, Farm, MarkedReplica};
+use usher_placement::{
+    decision::{HostMessage, ToHost},
+    farm::{Effect, Farm, MarkedReplica},
+};
 use usher_proto::{self as proto, v1::attach_response::Message};
 use usher_types::{BootTime, FieldFault, HostId, Load, PoolName};
 
 use crate::{
     farm_command::{Admitted, FarmCommand, Source},
+    placing,
     shared::Shared,
     store::{StoreHandle, Write},
     stored,
@@ -31,6 +35,8 @@ pub(crate) const QUEUE: usize = 4096;
 const BATCH: usize = 256;
 /// Snapshots are at least this far apart: a storm of reports costs a bounded number of them.
 const PUBLISH_EVERY: Duration = Duration::from_millis(10);
+/// So much after the last instant of a value it is gone: the shortest time that a timer can wait.
+const JUST_AFTER: Duration = Duration::from_millis(1);
 const TICK_EVERY: Duration = Duration::from_secs(1);
 /// How often what is known of the hosts is stored.
 const STORE_EVERY: Duration = Duration::from_secs(10);
@@ -43,13 +49,15 @@ struct FarmTask {
     last_store: Option<tokio::task::JoinHandle<()>>,
 }
 
-/// Runs the farm until `shutdown`.
+/// Runs the farm until `no_more_calls`: until then places may be given, and what was given is stored. From `shutdown` on time
+/// stands still for it: hosts that are cut off by the shutdown are not gone.
 pub(crate) async fn run(
     farm: Farm,
     shared: Arc<Shared>,
     store: StoreHandle,
     mut commands: mpsc::Receiver<FarmCommand>,
     shutdown: CancellationToken,
+    no_more_calls: CancellationToken,
 ) {
     let mut task = FarmTask { farm, shared, store, dirty: true, last_store: None };
     task.publish();
@@ -60,15 +68,17 @@ pub(crate) async fn run(
     stores.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut publish_at = Instant::now();
     loop {
+        let expiry = task.next_expiry();
         tokio::select! {
             biased;
-            () = shutdown.cancelled() => break,
-            _ = ticks.tick() => task.tick(),
-            _ = stores.tick() => task.store_last_known(),
+            () = no_more_calls.cancelled() => break,
+            _ = ticks.tick(), if !shutdown.is_cancelled() => task.tick(),
+            _ = stores.tick() => task.store_last_known(false),
             () = sleep_until(publish_at), if task.dirty => {
                 task.publish();
                 publish_at = Instant::now() + PUBLISH_EVERY;
             }
+            () = sleep_until(expiry.unwrap_or(publish_at)), if expiry.is_some() => task.publish(),
             taken = commands.recv_many(&mut batch, BATCH) => {
                 if taken == 0 {
                     break;
@@ -83,7 +93,7 @@ pub(crate) async fn run(
     if let Some(storing) = task.last_store.take() {
         let _ = storing.await;
     }
-    task.store_last_known();
+    task.store_last_known(true);
     if let Some(storing) = task.last_store.take() {
         let _ = storing.await;
     }
@@ -94,6 +104,13 @@ impl FarmTask {
         self.dirty = false;
         let now = self.shared.now();
         self.shared.snapshot.store(self.farm.snapshot(now));
+    }
+
+    /// When a value that stands for a wrong one is believed no more. Nobody may rank by it after that, whether or not
+    /// anything else happens.
+    fn next_expiry(&self) -> Option<Instant> {
+        let left = self.farm.values_until()?.since(self.shared.now());
+        Some(Instant::now() + left + JUST_AFTER)
     }
 
     fn tick(&mut self) {
@@ -119,8 +136,9 @@ impl FarmTask {
         for effect in effects {
             match effect {
                 Effect::EndPlace { host_id, token, attempt, reason } => {
-                    let end = proto::write::end_place(&proto::EndPlace { token, attempt, reason });
-                    self.shared.links.send(&host_id, Message::EndPlace(end));
+                    // After whatever was told of the place before.
+                    let end = HostMessage::End { token, attempt, reason };
+                    placing::tell(&self.shared, vec![ToHost { host_id, message: end }]);
                 }
                 Effect::StateChanged { host_id, from, to, reason } => {
                     tracing::info!(%host_id, %from, %to, reason, "host changed its state");
@@ -279,15 +297,16 @@ impl FarmTask {
         });
     }
 
-    /// Stores what is known of the hosts, unless the store is still busy with the last time.
-    fn store_last_known(&mut self) {
+    /// Stores what is known of the hosts, unless the store is still busy with the last time. `as_it_stops`: no place is
+    /// given any more.
+    fn store_last_known(&mut self, as_it_stops: bool) {
         if self.last_store.as_ref().is_some_and(|storing| !storing.is_finished()) {
             return;
         }
         let now_unix_ms = self.shared.clock.wall_unix_ms();
         let known: Vec<_> = self
             .farm
-            .last_known()
+            .last_known(as_it_stops)
             .into_iter()
             .map(|known| stored::host_to_store(known, now_unix_ms))
             .collect();
@@ -296,9 +315,11 @@ impl FarmTask {
             (marked.host_id, marked.resource_id, since)
         };
         let gone = self.farm.replica_marks(self.shared.now()).map(gone).collect();
+        let learned = self.farm.learned();
         let store = self.store.clone();
         self.last_store = Some(tokio::spawn(async move {
-            let writes = vec![Write::PutLastKnown(known), Write::AmendReplicaMarks(gone)];
+            let writes =
+                vec![Write::PutLastKnown(known), Write::AmendReplicaMarks(gone), Write::PutLearned(learned)];
             if let Err(error) = store.write(writes).await {
                 tracing::warn!(%error, "cannot store what is known of the hosts");
             }

@@ -10,6 +10,9 @@ use usher_types::Token;
 /// The content hash of the request that was decided, and what it came to.
 type Decided = (u64, Result<v1::Placement, Status>);
 
+/// Who holds the cell of a call that nobody else waits for: the map, and the call.
+const ALONE: usize = 2;
+
 /// Requests that are being decided, by token.
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
@@ -24,7 +27,12 @@ impl InFlight {
         // Forgotten when this call ends, even if its caller goes away: from then on the ledger knows the request, or
         // nobody does.
         let _forget = Forget { requests: &self.requests, token, cell: &cell };
-        cell.get_or_init(|| decide).await.clone()
+        let decided = cell.get_or_try_init(|| async {
+            let decided = decide.await;
+            // Who waits gets a copy. One that comes only now, and finds nothing, asks the ledger.
+            if Arc::strong_count(&cell) > ALONE { Ok(decided) } else { Err(decided) }
+        });
+        decided.await.map_or_else(|own| own, Clone::clone)
     }
 }
 
@@ -36,8 +44,8 @@ struct Forget<'a> {
 
 impl Drop for Forget<'_> {
     fn drop(&mut self) {
-        // One that gives up waiting leaves the others where they wait together: the map and this call hold two.
-        if self.cell.initialized() || Arc::strong_count(self.cell) <= 2 {
+        // One that gives up waiting leaves the others where they wait together.
+        if self.cell.initialized() || Arc::strong_count(self.cell) <= ALONE {
             let _ = self.requests.pin().remove_if(self.token, |_, current| Arc::ptr_eq(current, self.cell));
         }
     }

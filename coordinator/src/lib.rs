@@ -1,5 +1,6 @@
 //! The coordinator: agents report to it, it decides, gateways ask it.
 
+mod bench_echo;
 pub mod cli;
 pub mod config;
 mod farm_command;
@@ -18,6 +19,7 @@ pub mod server;
 mod shared;
 pub mod store;
 mod stored;
+mod virtual_hosts;
 
 /// Version of this build.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

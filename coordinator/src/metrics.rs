@@ -81,7 +81,7 @@ struct Series {
     farm: Farm,
     placements: Family<PoolReason, Counter>,
     /// The counters of `placements` that were used before: found without its lock, since every login counts here.
-    placements_by_reason: papaya::HashMap<(String, &'static str), Counter>,
+    placements_by_reason: papaya::HashMap<String, papaya::HashMap<&'static str, Counter>>,
     place_seconds: Durations,
     failovers: Family<ByCause, Counter>,
     redirects: Family<ByReason, Counter>,
@@ -159,10 +159,13 @@ impl Metrics {
     /// A Place or Failover was answered. `pool`: absent if we have none of that name. `reason`: of the choice
     /// (`LOWEST_LOAD`) or of the refusal (`MAX_USERS`), in the spelling of the wire.
     pub fn place_answered(&self, pool: Option<&PoolName>, reason: &'static str, took: Duration) {
-        let pool = pool.map_or(NO_POOL, PoolName::as_str).to_owned();
-        let known = self.series.placements_by_reason.pin();
-        let counter = known.get_or_insert_with((pool.clone(), reason), || {
-            self.series.placements.get_or_create_owned(&PoolReason { pool, reason })
+        let pool = pool.map_or(NO_POOL, PoolName::as_str);
+        let pools = self.series.placements_by_reason.pin();
+        let known = pools.get(pool);
+        let known = known.unwrap_or_else(|| pools.get_or_insert_with(pool.to_owned(), Default::default));
+        let reasons = known.pin();
+        let counter = reasons.get_or_insert_with(reason, || {
+            self.series.placements.get_or_create_owned(&PoolReason { pool: pool.to_owned(), reason })
         });
         counter.inc();
         self.series.place_seconds.observe(took);

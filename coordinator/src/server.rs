@@ -8,6 +8,7 @@ use std::{
 use anyhow::{Context, anyhow};
 use arc_swap::ArcSwap;
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 use usher_placement::{farm::Farm, reservation::Ledger};
 use usher_proto::v1::{
@@ -34,11 +35,12 @@ use crate::{
     links::Links,
     listening::ListeningFile,
     metrics::{FarmFigures, Metrics},
-    placing::Doors,
+    placing::{self, Doors, Teller},
     pool_history::PoolHistory,
     shared::Shared,
     store::{STORE_FILE, StoreHandle, Stored},
     stored,
+    virtual_hosts::VirtualHosts,
 };
 
 /// Pings on idle connections, so that a host without power is noticed.
@@ -63,6 +65,7 @@ pub async fn run(config: CoordinatorConfig, shutdown: Shutdown) -> anyhow::Resul
         None => None,
     };
     let (history, keep_history) = History::new();
+    let (teller, to_tell) = Teller::new();
     let (farm_queue, farm_commands) = mpsc::channel(farm_task::QUEUE);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let ledger = Arc::new(Ledger::new());
@@ -77,8 +80,10 @@ pub async fn run(config: CoordinatorConfig, shutdown: Shutdown) -> anyhow::Resul
         snapshot: ArcSwap::default(),
         links: Links::default(),
         doors: Doors::default(),
+        teller,
         in_flight: InFlight::default(),
         farm: farm_queue,
+        virtual_hosts: VirtualHosts::default(),
         ledger: ledger.clone(),
         config,
         clock,
@@ -101,9 +106,17 @@ pub async fn run(config: CoordinatorConfig, shutdown: Shutdown) -> anyhow::Resul
         "coordinator started"
     );
     tokio::spawn(keep_history);
+    tokio::spawn(placing::tell_hosts(shared.clone(), to_tell));
     watch_farm(&shared);
-    let farm_task =
-        tokio::spawn(farm_task::run(farm, shared.clone(), store.clone(), farm_commands, shutdown.token()));
+    let no_more_calls = CancellationToken::new();
+    let farm_task = tokio::spawn(farm_task::run(
+        farm,
+        shared.clone(),
+        store.clone(),
+        farm_commands,
+        shutdown.token(),
+        no_more_calls.clone(),
+    ));
     if let Some((incoming, _)) = http {
         let state = http_state(&shared);
         shutdown.spawn(http::serve(incoming, state, shutdown.token()));
@@ -112,6 +125,7 @@ pub async fn run(config: CoordinatorConfig, shutdown: Shutdown) -> anyhow::Resul
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     let served = serve_grpc(&shared, &store, pool_history, grpc.0, &shutdown).await;
     shutdown.begin();
+    no_more_calls.cancel();
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     stop(farm_task, &store, &shutdown).await;
     drop(listening);

@@ -12,8 +12,14 @@ use usher_runtime::clock::Clock;
 use usher_types::{BootTime, DecisionId};
 
 use crate::{
-    config::CoordinatorConfig, farm_command::FarmCommand, history::History, in_flight::InFlight,
-    links::Links, metrics::Metrics, placing::Doors,
+    config::CoordinatorConfig,
+    farm_command::FarmCommand,
+    history::History,
+    in_flight::InFlight,
+    links::Links,
+    metrics::Metrics,
+    placing::{Doors, Teller},
+    virtual_hosts::VirtualHosts,
 };
 
 /// What every call can reach.
@@ -25,9 +31,11 @@ pub(crate) struct Shared {
     pub ledger: Arc<Ledger>,
     pub links: Links,
     pub doors: Doors,
+    pub teller: Teller,
     pub history: History,
     pub in_flight: InFlight,
     pub farm: mpsc::Sender<FarmCommand>,
+    pub virtual_hosts: VirtualHosts,
     pub metrics: Metrics,
     /// Of the store.
     pub coordinator_id: String,

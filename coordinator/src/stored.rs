@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use usher_placement::farm::{DrainMark, HostFacts, LastKnown, MarkedReplica, PoolRecord, Restored};
+use usher_placement::farm::{DrainMark, Given, HostFacts, LastKnown, MarkedReplica, PoolRecord, Restored};
 use usher_types::{HostId, HostOverrides, Memory, Percent, PoolName, Readiness, ResourceId};
 
 use crate::store;
@@ -62,6 +62,7 @@ pub(crate) fn restored(stored: store::Stored, now_unix_ms: u64) -> Restored {
         drains: drains.collect(),
         marks: marks.collect(),
         replica_marks: replica_marks.collect(),
+        learned: stored.learned,
     }
 }
 
@@ -109,6 +110,10 @@ fn host_from_store(known: store::LastKnown) -> LastKnown {
         streams_held: known.streams_held.unwrap_or(1).max(1),
         listed_pending_users: known.listed_pending_users,
         listed_places: known.listed_places,
+        coordinators: known.coordinators.or(known.streams_held).unwrap_or(1).max(1),
+        held_back_users: known.held_back_users,
+        held_back_places: known.held_back_places,
+        given: known.given.map(|(users, places)| Given { users, places }),
     }
 }
 
@@ -144,6 +149,10 @@ pub(crate) fn host_to_store(known: LastKnown, stored_unix_ms: u64) -> store::Las
         streams_held: Some(known.streams_held),
         listed_pending_users: known.listed_pending_users,
         listed_places: known.listed_places,
+        coordinators: Some(known.coordinators),
+        held_back_users: known.held_back_users,
+        held_back_places: known.held_back_places,
+        given: known.given.map(|given| (given.users, given.places)),
         not_ready: match known.readiness {
             Readiness::Ready => None,
             Readiness::NotReady(reason) => Some(reason),

@@ -12,7 +12,7 @@ use usher_runtime::config::{DurationError, HumanDuration};
 
 use crate::commands::{
     baseline, calc, decisions, drain, explain, failover, hosts, locate, manual, mark, outcome, place, pool,
-    replicas, scenario, sessions,
+    replicas, scenario, sessions, simulate,
 };
 use crate::quickstart;
 
@@ -39,6 +39,7 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
   usherctl explain DECISION                 why there, and not elsewhere?
   usherctl decisions --since 10m --refused  who was refused lately?
   usherctl scenario run farm.txt            what would a farm do?
+  usherctl simulate --hosts 100             how does it bear a storm of logins?
 
 Exit codes: 0 done, 1 refused or not found, 2 wrong use, 3 nobody answered, 4 a check failed"
 )]
@@ -118,6 +119,8 @@ pub(crate) enum Command {
     /// Run a farm that is written in a text file
     #[command(subcommand)]
     Scenario(scenario::ScenarioCommand),
+    /// See what a storm of logins does to a modelled farm, by which method
+    Simulate(simulate::Arguments),
     /// Compute by hand what a coordinator computes
     #[command(subcommand)]
     Calc(calc::CalcCommand),

@@ -12,6 +12,7 @@
 #![allow(clippy::unwrap_used, reason = "a test's tool fails as a test does")]
 
 mod agent;
+pub mod bench;
 mod binaries;
 mod client;
 mod coordinator;
@@ -32,7 +33,7 @@ pub use ctl::{CtlOutput, holds, page, row, run_ctl};
 pub use fake_agent::{FakeAgent, hello, load, operation};
 pub use farm::{Farm, FarmStart};
 pub use http::{HttpAnswer, http_get, raw_exchange};
-pub use peers::{Figures, Login, MessageBus, NodeExporter, Sshd, UtmpFile};
+pub use peers::{Figures, Login, MessageBus, MockLogind, NodeExporter, Sshd, UtmpFile};
 pub use pki::{Authority, CertFiles};
 pub use process::{Process, free_tcp_port, free_udp_port};
 pub use wait::{LONG, wait_for, wait_until};

@@ -347,6 +347,26 @@ async fn a_stream_introduces_itself_first_and_once() {
 }
 
 #[tokio::test]
+async fn modelled_hosts_are_taken_up_to_the_limit_and_each_of_them_again() {
+    let farm = Farm::start().coordinator(|start| start.settings("[limits]\nmax_virtual_hosts = 2")).await;
+    let client = farm.client();
+    let modelled = |name: &str| v1::Hello { r#virtual: true, ..hello(name) };
+    let m1 = modelled("m1");
+    let first = FakeAgent::attach(&client, m1.clone()).await.unwrap();
+    let _second = FakeAgent::attach(&client, modelled("m2")).await.unwrap();
+    let third = FakeAgent::attach(&client, modelled("m3")).await.map(|_| ());
+    let status = refusal(third, Code::ResourceExhausted, "MAX_VIRTUAL_HOSTS");
+    assert!(
+        status.message().contains("m3") && status.message().contains("limits.max_virtual_hosts"),
+        "{status:?}"
+    );
+    let _real = FakeAgent::attach(&client, hello("real")).await.unwrap();
+    drop(first);
+    let again = v1::Hello { stream_epoch: 9, ..m1 };
+    let _again = FakeAgent::attach(&client, again).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_modelled_host_is_refused_where_they_are_not_allowed() {
     let farm = Farm::start().coordinator(|start| start.without_virtual_hosts()).await;
     let client = farm.client();

@@ -174,9 +174,6 @@ async fn each_wrong_setting_of_a_pool_is_named_and_changes_nothing() {
         ("affinity", v1::Policy { affinity: Some(99), ..Default::default() }),
         ("user_match", v1::Policy { user_match: Some(-5), ..Default::default() }),
         ("baseline", v1::Policy { baseline: Some(77), ..Default::default() }),
-        // Names of what later versions bring.
-        ("method", v1::Policy { method: Some(v1::Method::Predictive.into()), ..Default::default() }),
-        ("predict", v1::Policy { predict: Some(true), ..Default::default() }),
     ];
     for (field, policy) in others {
         names(client.apply("desk", policy).await, field);

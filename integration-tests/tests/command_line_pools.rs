@@ -2,12 +2,38 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use usher_integration_tests::{Agent, Farm, LONG, holds, page, row, wait_for};
+use usher_integration_tests::{Agent, Farm, LONG, holds, page, place, row, wait_for};
 
 /// What a command that is refused tells people.
 async fn no(farm: &Farm, line: &str, code: i32) -> String {
     let words: Vec<&str> = line.split(' ').collect();
     farm.ctl(&words).await.exited(code).stderr
+}
+
+#[tokio::test]
+async fn what_a_session_costs_is_shown_with_its_unit_and_explains_a_prediction() {
+    let farm = Farm::start().await;
+    page(&farm, "pool create desk --set method=predictive").await;
+    let learned = page(&farm, "pool learned desk").await;
+    assert_eq!(row(&learned, "logon_cores")[..4], ["logon_cores", "1.000", "cores", "no"]);
+    assert_eq!(row(&learned, "logon_seconds")[1..4], ["20.0", "s", "no"]);
+    let json = farm.ctl(&["pool", "learned", "desk", "--json"]).await.exited(0).json();
+    assert_eq!(json["costs"].as_array().unwrap().len(), 5, "{json:#}");
+    holds(&no(&farm, "pool learned nowhere", 1).await, &["UNKNOWN_POOL"]);
+
+    let _agent =
+        farm.agent("hosts").host("s1", "cpu=35,mem=55,users=10").host("s2", "cpu=5,mem=45,users=90").await;
+    let placed = farm.client().place(place("desk", "login-1")).await.unwrap();
+    assert_eq!((placed.host_name.as_str(), placed.weighted_load), ("s2", None));
+    let explained = farm.client().explain(&placed.decision_id).await.unwrap();
+    assert_eq!((explained.hosts.len(), explained.costs.len()), (2, 5));
+    for host in &explained.hosts {
+        let of = host.predicted.as_ref().unwrap();
+        let sum = of.background + of.logons + of.sessions + of.memory + of.scarce_memory;
+        assert!((sum - host.score.unwrap()).abs() < 0.01, "{host:?}");
+    }
+    let shown = page(&farm, &format!("explain {}", placed.decision_id)).await;
+    holds(&shown, &["PREDICTIVE", "s2 by PREDICTED", "BACKGROUND", "one more session costs:"]);
 }
 
 #[tokio::test]

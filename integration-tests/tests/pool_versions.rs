@@ -84,7 +84,7 @@ async fn impossible_settings_are_refused_with_field_value_and_range_and_the_runn
         |percent| Some(v1::CriticalLevel { level: Some(v1::critical_level::Level::Percent(percent)) });
     let logons = |logons| Some(v1::PendingLimit { limit: Some(v1::pending_limit::Limit::Logons(logons)) });
     let users = |users| Some(v1::UserLimit { limit: Some(v1::user_limit::Limit::Users(users)) });
-    let wrong: [(&str, &str, v1::Policy); 9] = [
+    let wrong: [(&str, &str, v1::Policy); 8] = [
         ("weights", "95", weights(30.0, 30.0, 25.0, 10.0)),
         ("weights.cpu_percent", "NaN", weights(f64::NAN, 50.0, 50.0, 0.0)),
         ("range", "120", v1::Policy { range: Some(120.0), ..Default::default() }),
@@ -94,11 +94,6 @@ async fn impossible_settings_are_refused_with_field_value_and_range_and_the_runn
             "method",
             "fill_first",
             v1::Policy { method: Some(v1::Method::FillFirst.into()), ..Default::default() },
-        ),
-        (
-            "method",
-            "predictive",
-            v1::Policy { method: Some(v1::Method::Predictive.into()), ..Default::default() },
         ),
         ("mem_critical_percent", "101", v1::Policy { mem_critical: level(101.0), ..Default::default() }),
         ("max_pending", "= 0", v1::Policy { max_pending: logons(0), ..Default::default() }),
@@ -123,8 +118,8 @@ async fn an_agent_of_the_first_version_is_told_settings_that_it_understands() {
     let method = Some(v1::Method::FillFirst.into());
     client.apply("desk", v1::Policy { method, max_users: Some(limit), ..Default::default() }).await.unwrap();
     for (name, agent_version, expected) in [
-        ("old", "0.1.0", (v1::Method::WeightedLoad, v1::Baseline::Minimum)),
-        ("new", "9.0.0", (v1::Method::FillFirst, v1::Baseline::Robust)),
+        ("old", "0.1.0", (v1::Method::WeightedLoad, v1::Baseline::Minimum, false)),
+        ("new", "9.0.0", (v1::Method::FillFirst, v1::Baseline::Robust, true)),
     ] {
         let hello = v1::Hello { agent_version: agent_version.into(), ..hello(name) };
         let mut fake = FakeAgent::attach(&client, hello).await.unwrap();
@@ -136,7 +131,7 @@ async fn an_agent_of_the_first_version_is_told_settings_that_it_understands() {
             _ => None,
         };
         let policy = fake.hears("its settings", policy).await;
-        assert_eq!((policy.method(), policy.baseline()), expected, "{name}");
+        assert_eq!((policy.method(), policy.baseline(), policy.predict()), expected, "{name}");
         assert_eq!(policy.max_users, Some(limit));
         assert_eq!(host.max_users, Some(50));
     }

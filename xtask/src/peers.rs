@@ -13,12 +13,14 @@ use anyhow::{Context, bail};
 use crate::process::{execute, find_program, succeeds};
 use crate::workspace::Workspace;
 
-/// Debian's packages: the package and a program in it by which we see that it is there.
+/// Debian's packages: the package and a program in it, or a file that only it has, by which we see that it is there.
 const DEBIAN: &[(&str, &str)] = &[
     ("dbus-daemon", "dbus-daemon"),
     ("openssh-client", "ssh"),
     ("openssh-server", "sshd"),
+    ("procps", "free"),
     ("prometheus-node-exporter", "prometheus-node-exporter"),
+    ("python3-dbusmock", "/usr/lib/python3/dist-packages/dbusmock/__main__.py"),
     ("systemd", "systemd-analyze"),
 ];
 

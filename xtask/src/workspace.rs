@@ -33,6 +33,11 @@ impl Workspace {
         self.metadata.target_directory.join("debug").into_std_path_buf()
     }
 
+    /// Where cargo puts the binaries of a release build.
+    pub(crate) fn release_dir(&self) -> PathBuf {
+        self.metadata.target_directory.join("release").into_std_path_buf()
+    }
+
     /// The Python environment that holds the peers from PyPI.
     pub(crate) fn venv_dir(&self) -> PathBuf {
         self.metadata.target_directory.join("peers/venv").into_std_path_buf()

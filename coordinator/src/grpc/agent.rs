@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{
     sync::{Semaphore, oneshot},
-    time::{MissedTickBehavior, interval, timeout},
+    time::{Instant, MissedTickBehavior, interval_at, timeout},
 };
 use tokio_stream::StreamExt;
 use tokio_util::sync::CancellationToken;
@@ -34,6 +34,9 @@ const HELLO_WITHIN: Duration = Duration::from_secs(5);
 /// How long a host may take to answer a ping before another machine may have its id.
 const PING_WITHIN: Duration = Duration::from_secs(2);
 const TICK_EVERY: Duration = Duration::from_secs(1);
+/// With its first tick a host takes all the places for told that were given while it was away: decisions that were made
+/// just before it came back are through by then.
+const FIRST_TICK: Duration = Duration::from_millis(200);
 /// Messages of one stream that may wait for the farm: a host that floods waits for itself and fills nobody's queue.
 const TURNS: usize = 4;
 
@@ -59,18 +62,8 @@ impl AgentService for Agents {
         let certificate = (caller.transport == Transport::Tls).then(|| caller.name.clone());
         let mut incoming = request.into_inner();
         let hello = first_hello(&mut incoming).await?;
-        if hello.is_virtual && !self.shared.config.allow_virtual {
-            let message = format!(
-                "host {} is virtual, and this coordinator has allow_virtual = false",
-                hello.host_name
-            );
-            return Err(error::status(
-                Code::PermissionDenied,
-                reason::NOT_AUTHORIZED,
-                message,
-                Default::default(),
-                None,
-            ));
+        if hello.is_virtual {
+            self.check_virtual(&hello, certificate.as_deref())?;
         }
         let admitted = self.register(&hello, certificate).await?;
         let registered = Registered { shared: &self.shared, hello: Some(&hello) };
@@ -134,6 +127,29 @@ async fn first_hello(incoming: &mut Streaming<v1::AttachRequest>) -> Result<Hell
 }
 
 impl Agents {
+    /// Whether a modelled host may come at all, and whether its certificate may bring another one.
+    fn check_virtual(&self, hello: &Hello, certificate: Option<&str>) -> Result<(), Status> {
+        let config = &self.shared.config;
+        let name = &hello.host_name;
+        if !config.allow_virtual {
+            let message = format!("host {name} is virtual, and this coordinator has allow_virtual = false");
+            let code = Code::PermissionDenied;
+            return Err(error::status(code, reason::NOT_AUTHORIZED, message, Default::default(), None));
+        }
+        let most = config.limits.max_virtual_hosts;
+        if self.shared.virtual_hosts.claim(certificate, &hello.host_id, most) {
+            return Ok(());
+        }
+        let whose =
+            certificate.map_or_else(|| "plain loopback".to_owned(), |name| format!("certificate {name}"));
+        let message = format!(
+            "host {name} is one virtual host too many of {whose}: it has brought {most} since this coordinator started, \
+             as many as limits.max_virtual_hosts allows"
+        );
+        let code = Code::ResourceExhausted;
+        Err(error::status(code, reason::MAX_VIRTUAL_HOSTS, message, Default::default(), None))
+    }
+
     /// Lets the host in. If another machine holds its id, whoever answers a ping stays.
     async fn register(&self, hello: &Hello, certificate: Option<String>) -> Result<Admitted, Status> {
         match self.attach_once(hello, certificate.clone(), false).await? {
@@ -202,8 +218,7 @@ impl Agents {
             link.send(Message::PoolSettings(settings));
         }
         let now = self.shared.now();
-        for place in self.shared.ledger.on_host(&hello.host_id).iter().filter_map(|grant| grant.to_place(now))
-        {
+        for place in self.shared.ledger.to_tell(&hello.host_id, now) {
             let expect = proto::ExpectSession {
                 place,
                 ask: false,
@@ -261,7 +276,7 @@ impl HostStream {
         mut incoming: Streaming<v1::AttachRequest>,
         shutdown: CancellationToken,
     ) -> Option<Goodbye> {
-        let mut ticks = interval(TICK_EVERY);
+        let mut ticks = interval_at(Instant::now() + FIRST_TICK, TICK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let ended = self.link.ended.clone();
         loop {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use usher_placement::{
     decision::{DecisionRecord, ExplainedHost, ExplainedRecord},
-    farm::{CellWord, HostView, PoolView, Reading},
+    farm::{HostView, PoolView, Reading},
 };
 use usher_types::{HostId, HostName};
 
@@ -14,8 +14,6 @@ use super::entry::Headline;
 
 /// Of a session, a replica, an operation or a collector with its texts.
 const LIST_ENTRY: usize = 160;
-/// Of a snapshot's own lists, for each host.
-pub(super) const POINTERS: usize = 16;
 /// Of the pointers to the shards of the index of sessions.
 pub(super) const SESSION_SHARDS: usize = 2048;
 /// Names, lists of a few entries and what the allocator adds.
@@ -29,7 +27,7 @@ pub(super) fn of_record(record: &DecisionRecord, before: Option<&Arc<PoolView>>)
     let named = record.request.exclude.iter();
     let named = named.chain(record.request.failover.iter().flat_map(|failover| &failover.tried));
     let texts: usize = named.map(|host| host.len() + size_of::<String>()).sum();
-    let lists = record.words.len() * size_of::<CellWord>()
+    let lists = record.words.bytes()
         + (record.user.sessions.len() + record.user.places.len() + record.doors.len()) * LIST_ENTRY;
     HEADLINE + size_of::<DecisionRecord>() + SMALL_CHANGE + texts + lists + of_pool(&record.pool, before)
 }
@@ -48,11 +46,10 @@ fn of_pool(pool: &Arc<PoolView>, before: Option<&Arc<PoolView>>) -> usize {
     if before.is_some_and(|before| Arc::ptr_eq(before, pool)) {
         return 0;
     }
-    let hosts = pool.hosts.iter().enumerate().map(|(position, host)| {
-        let old = before.and_then(|before| before.hosts.get(position));
-        of_host(host, old)
-    });
-    size_of::<PoolView>() + SESSION_SHARDS + pool.hosts.len() * POINTERS + hosts.sum::<usize>()
+    let before = before.map(Arc::as_ref);
+    let newer = pool.hosts.newer_than(before.map(|before| &before.hosts));
+    let hosts: usize = newer.map(|(host, old)| of_host(host, old)).sum();
+    SESSION_SHARDS + pool.bytes_beside(before) + hosts
 }
 
 fn of_host(host: &Arc<HostView>, old: Option<&Arc<HostView>>) -> usize {

@@ -30,8 +30,9 @@ pub(super) const KEEP_REDUCED: Duration = Duration::from_secs(24 * 3600);
 pub(super) const MOST_REDUCED: usize = 100_000;
 /// Of all together.
 pub(super) const MOST_BYTES: usize = 64 * 1024 * 1024;
-/// Hosts explained in one second of decisions: a tenth of a core, and a hundred decisions in a pool of a thousand.
-const EXPLAINED_PER_SECOND: f64 = 100_000.0;
+/// Hosts explained in one second of decisions: a hundredth of a core, and twenty decisions in a pool of a thousand, which
+/// is a storm of logins already.
+const EXPLAINED_PER_SECOND: f64 = 20_000.0;
 /// What a quiet time saves up.
 const EXPLAINED_AT_ONCE: f64 = 10.0 * EXPLAINED_PER_SECOND;
 
@@ -137,7 +138,7 @@ impl Kept {
     fn reduce_oldest(&mut self, now: BootTime) {
         let Some(Full { headline, record, bytes }) = self.full.pop_front() else { return };
         self.full_bytes -= bytes;
-        let (detail, bytes) = if self.budget.spend(record.pool.hosts.len(), now) {
+        let (detail, bytes) = if self.budget.spend(record.words.len(), now) {
             let explained = record.reduce();
             let bytes = bytes::of_explained(&explained);
             (Detail::Reduced(Arc::new(explained)), bytes)

@@ -5,13 +5,15 @@
 //! must leave nothing half done at an await. Agents' streams are exempt.
 
 use std::{
+    pin::Pin,
     task::{Context, Poll},
     time::Duration,
 };
 
 use axum::http::{HeaderMap, Request, Response};
-use futures::future::{BoxFuture, Either, Ready, ready};
-use tokio::time::{Instant, timeout_at};
+use futures::future::{Either, Ready, ready};
+use pin_project_lite::pin_project;
+use tokio::time::{Instant, Timeout, timeout_at};
 use tonic::Status;
 use tower::Service;
 
@@ -59,19 +61,14 @@ impl<S> Deadlined<S> {
     }
 }
 
-type Outcome<R, E> = Result<Response<R>, E>;
-
 impl<S, B, R> Service<Request<B>> for Deadlined<S>
 where
     S: Service<Request<B>, Response = Response<R>>,
-    S::Future: Send + 'static,
-    R: Default + Send + 'static,
-    S::Error: Send + 'static,
+    R: Default,
 {
     type Response = Response<R>;
     type Error = S::Error;
-    type Future =
-        Either<S::Future, Either<Ready<Outcome<R, S::Error>>, BoxFuture<'static, Outcome<R, S::Error>>>>;
+    type Future = Either<S::Future, Either<Ready<Result<Response<R>, S::Error>>, InTime<S::Future>>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.service.poll_ready(cx)
@@ -91,13 +88,35 @@ where
         // The timer is made here, not when the future is first polled: the server keeps a cruder one of its own for the
         // client's timeout, and answers CANCELLED if that fires first.
         let answer = timeout_at(deadline.instant(), self.service.call(request));
-        let metrics = self.metrics.clone();
-        Either::Right(Either::Right(Box::pin(async move {
-            answer.await.unwrap_or_else(|_elapsed| {
-                metrics.deadline_exceeded();
+        Either::Right(Either::Right(InTime { answer, metrics: self.metrics.clone() }))
+    }
+}
+
+pin_project! {
+    /// A call that is dropped at its deadline.
+    #[derive(Debug)]
+    pub struct InTime<F> {
+        #[pin]
+        answer: Timeout<F>,
+        metrics: Metrics,
+    }
+}
+
+impl<F, R, E> Future for InTime<F>
+where
+    F: Future<Output = Result<Response<R>, E>>,
+    R: Default,
+{
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let call = self.project();
+        call.answer.poll(cx).map(|answer| {
+            answer.unwrap_or_else(|_elapsed| {
+                call.metrics.deadline_exceeded();
                 Ok(too_late().into_http())
             })
-        })))
+        })
     }
 }
 

@@ -4,7 +4,10 @@
 //! certificate of another farm is nobody here. What a service may be called by stands in one table below; a service that
 //! nobody entered there is an admin's, so that forgetting an entry locks out instead of letting in.
 
-use std::task::{Context, Poll};
+use std::{
+    sync::Arc,
+    task::{Context, Poll},
+};
 
 use axum::http::{Request, Response};
 use futures::future::{Either, Ready, ready};
@@ -21,8 +24,9 @@ use usher_types::FieldFault;
 use super::{refusal, service_and_method};
 use crate::metrics::Metrics;
 
-/// Who calls. In the extensions of every request that reaches a service.
-pub type Caller = PeerIdentity;
+/// Who calls. In the extensions of every request that reaches a service. Shared with the connection, as far as it does not
+/// depend on the call.
+pub type Caller = Arc<PeerIdentity>;
 
 /// Metadata by which a gateway names itself on plain loopback.
 const GATEWAY_METADATA: &str = "usher-gateway";

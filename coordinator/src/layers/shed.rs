@@ -5,18 +5,16 @@
 //! take no share: a thousand hosts would otherwise hold a thousand places for days.
 
 use std::{
-    convert::Infallible,
+    pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
 };
 
 use axum::http::{Request, Response};
-use futures::future::{BoxFuture, Either};
-use tower::{
-    BoxError, Service, ServiceExt,
-    limit::ConcurrencyLimit,
-    load_shed::{LoadShed, error::Overloaded},
-};
-use tracing::error;
+use futures::future::{Either, Ready, ready};
+use pin_project_lite::pin_project;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tower::Service;
 
 use super::{is_attach, refusal};
 use crate::metrics::Metrics;
@@ -24,53 +22,58 @@ use crate::metrics::Metrics;
 /// Bounds the calls under way.
 #[derive(Clone, Debug)]
 pub struct Shed<S> {
-    unbounded: S,
-    bounded: LoadShed<ConcurrencyLimit<S>>,
+    service: S,
+    room: Arc<Semaphore>,
     metrics: Metrics,
 }
 
-impl<S: Clone> Shed<S> {
+impl<S> Shed<S> {
     pub(super) fn new(service: S, max_concurrent_calls: usize, metrics: Metrics) -> Self {
-        let bounded = LoadShed::new(ConcurrencyLimit::new(service.clone(), max_concurrent_calls));
-        Self { unbounded: service, bounded, metrics }
+        let room = Arc::new(Semaphore::new(max_concurrent_calls.min(Semaphore::MAX_PERMITS)));
+        Self { service, room, metrics }
     }
 }
 
 impl<S, B, R> Service<Request<B>> for Shed<S>
 where
-    S: Service<Request<B>, Response = Response<R>, Error = Infallible> + Clone + Send + 'static,
-    S::Future: Send + 'static,
-    B: Send + 'static,
-    R: Default + Send + 'static,
+    S: Service<Request<B>, Response = Response<R>>,
+    R: Default,
 {
     type Response = Response<R>;
-    type Error = Infallible;
-    type Future =
-        Either<tower::util::Oneshot<S, Request<B>>, BoxFuture<'static, Result<Response<R>, Infallible>>>;
+    type Error = S::Error;
+    type Future = Either<Held<S::Future>, Ready<Result<Response<R>, S::Error>>>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        // Whether there is room depends on the call, which is not known yet.
-        Poll::Ready(Ok(()))
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.service.poll_ready(cx)
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        if is_attach(&request) {
-            return Either::Left(self.unbounded.clone().oneshot(request));
-        }
-        let answer = self.bounded.clone().oneshot(request);
-        let metrics = self.metrics.clone();
-        Either::Right(Box::pin(
-            async move { Ok(answer.await.unwrap_or_else(|error| refused(&error, &metrics))) },
-        ))
+        let place = if is_attach(&request) {
+            None
+        } else if let Ok(place) = self.room.clone().try_acquire_owned() {
+            Some(place)
+        } else {
+            self.metrics.call_shed();
+            return Either::Right(ready(Ok(refusal::overloaded().into_http())));
+        };
+        Either::Left(Held { answer: self.service.call(request), place })
     }
 }
 
-fn refused<R: Default>(error: &BoxError, metrics: &Metrics) -> Response<R> {
-    if error.is::<Overloaded>() {
-        metrics.call_shed();
-        return refusal::overloaded().into_http();
+pin_project! {
+    /// A call that holds its place until it is answered or dropped.
+    #[derive(Debug)]
+    pub struct Held<F> {
+        #[pin]
+        answer: F,
+        place: Option<OwnedSemaphorePermit>,
     }
-    // The bound itself fails only if its semaphore is closed, which nobody does.
-    error!(%error, "failed to bound the calls under way");
-    tonic::Status::internal("failed to bound the calls under way").into_http()
+}
+
+impl<F: Future> Future for Held<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        self.project().answer.poll(cx)
+    }
 }

@@ -33,7 +33,10 @@ fn metrics() -> Metrics {
 
 fn peer(uri: Option<&str>) -> PeerInfo {
     let addr = if uri.is_some() { "192.0.2.1:9" } else { "127.0.0.1:9" };
-    PeerInfo { addr: addr.parse().unwrap(), identity: uri.map(|uri| PeerIdentity::from_uri(uri).unwrap()) }
+    PeerInfo {
+        addr: addr.parse().unwrap(),
+        identity: uri.map(|uri| Arc::new(PeerIdentity::from_uri(uri).unwrap())),
+    }
 }
 
 fn request(path: &str, peer: PeerInfo) -> Request<Body> {
@@ -280,6 +283,13 @@ impl DirectoryService for Slow {
         &self,
         _: tonic::Request<v1::ListDecisionsRequest>,
     ) -> Result<tonic::Response<v1::ListDecisionsResponse>, Status> {
+        Err(Status::unimplemented("not needed"))
+    }
+
+    async fn get_learned(
+        &self,
+        _: tonic::Request<v1::GetLearnedRequest>,
+    ) -> Result<tonic::Response<v1::GetLearnedResponse>, Status> {
         Err(Status::unimplemented("not needed"))
     }
 

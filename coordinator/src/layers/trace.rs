@@ -2,16 +2,19 @@
 //!
 //! One span per call at debug level, with the method and who called, for everything that happens inside it; one line at
 //! its end, at info level if it failed. Neither a request's content nor a status message is written: both may hold
-//! names of users.
+//! names of users. Nothing is put into words for a line that nobody wants: this stands in the way of every login.
 
-use std::task::{Context, Poll};
+use std::{
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
 
-use axum::http::{Request, Response};
-use futures::future::BoxFuture;
+use axum::http::{Request, Response, Uri};
+use pin_project_lite::pin_project;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 use tower::Service;
-use tracing::{Instrument, debug, debug_span, info};
+use tracing::{Span, debug, debug_span, field::display, info};
 
 use super::Caller;
 
@@ -30,37 +33,59 @@ impl<S> Traced<S> {
 impl<S, B, R> Service<Request<B>> for Traced<S>
 where
     S: Service<Request<B>, Response = Response<R>>,
-    S::Future: Send + 'static,
-    S::Error: 'static,
-    R: 'static,
 {
     type Response = Response<R>;
     type Error = S::Error;
-    type Future = BoxFuture<'static, Result<Response<R>, S::Error>>;
+    type Future = Followed<S::Future>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.service.poll_ready(cx)
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let method = request.uri().path().to_owned();
-        let caller = request.extensions().get::<Caller>().map(ToString::to_string).unwrap_or_default();
-        let span = debug_span!("call", method, caller);
+        let uri = request.uri().clone();
+        let caller = request.extensions().get::<Caller>().cloned();
+        let span = debug_span!("call", method = uri.path(), caller = caller.as_ref().map(display));
         let begun = Instant::now();
         let outcome = span.in_scope(|| self.service.call(request));
-        let answered = async move {
-            let outcome = outcome.await;
-            if let Ok(response) = &outcome {
-                let code = code_of(response);
-                let took_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-                match code {
-                    Code::Ok => debug!(took_us, "call answered"),
-                    code => info!(method, caller, ?code, took_us, "call failed"),
+        Followed { outcome, span, begun, uri, caller }
+    }
+}
+
+pin_project! {
+    /// A call that is followed to its end.
+    #[derive(Debug)]
+    pub struct Followed<F> {
+        #[pin]
+        outcome: F,
+        span: Span,
+        begun: Instant,
+        uri: Uri,
+        caller: Option<Caller>,
+    }
+}
+
+impl<F, R, E> Future for Followed<F>
+where
+    F: Future<Output = Result<Response<R>, E>>,
+{
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let call = self.project();
+        let _inside = call.span.enter();
+        let outcome = ready!(call.outcome.poll(cx));
+        if let Ok(response) = &outcome {
+            let took_us = || u64::try_from(call.begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+            match code_of(response) {
+                Code::Ok => debug!(took_us = took_us(), "call answered"),
+                code => {
+                    let (method, caller) = (call.uri.path(), call.caller.as_ref().map(display));
+                    info!(method, caller, ?code, took_us = took_us(), "call failed");
                 }
             }
-            outcome
-        };
-        Box::pin(answered.instrument(span))
+        }
+        Poll::Ready(outcome)
     }
 }
 

@@ -19,18 +19,18 @@ pub(super) fn placement(placed: &Placed, record: Option<&DecisionRecord>, now: B
     let facts = &pool.hosts[placed.position as usize].facts;
     let grant = placed.grant.as_deref();
     v1::Placement {
-        host_id: facts.host_id.to_string(),
-        host_name: facts.name.to_string(),
+        host_id: facts.host_id.as_str().to_owned(),
+        host_name: facts.name.as_str().to_owned(),
         endpoints: facts.endpoints.iter().map(write::endpoint).collect(),
         reservation: grant.map(|grant| write::token(&grant.token)),
         reservation_left_ms: grant.map(|grant| millis(grant.ends_at.since(now))),
         reason: wire_reason(placed.reason).into(),
         flags: placed.flags.names().map(str::to_owned).collect(),
         weighted_load: weighted_load(placed, placed.score),
-        pool: pool.name.to_string(),
+        pool: pool.name.as_str().to_owned(),
         policy_version: pool.version,
         alternatives: record.map_or_else(Vec::new, |record| alternatives(placed, record)),
-        decision_id: placed.decision_id.as_ref().map(ToString::to_string).unwrap_or_default(),
+        decision_id: placed.decision_id.as_ref().map(|id| id.as_str().to_owned()).unwrap_or_default(),
         hosts_heard: pool.hosts_heard,
         hosts_registered: pool.hosts_registered,
     }
@@ -47,8 +47,8 @@ fn alternatives(placed: &Placed, record: &DecisionRecord) -> Vec<v1::Alternative
         let facts = &record.pool.hosts[at].facts;
         let state = state_of(&record.pool.state_input(at, record.words[at], 1, record.decided_at));
         v1::Alternative {
-            host_id: facts.host_id.to_string(),
-            host_name: facts.name.to_string(),
+            host_id: facts.host_id.as_str().to_owned(),
+            host_name: facts.name.as_str().to_owned(),
             state: v1::HostState::from(state).into(),
             endpoints: facts.endpoints.iter().map(write::endpoint).collect(),
             weighted_load: weighted_load(placed, *score),
@@ -69,6 +69,7 @@ pub(crate) fn wire_reason(reason: PlacementReason) -> v1::PlacementReason {
         PlacementReason::Preferred => v1::PlacementReason::Preferred,
         PlacementReason::LowestLoad => v1::PlacementReason::LowestLoad,
         PlacementReason::HighestAvailability => v1::PlacementReason::HighestAvailability,
+        PlacementReason::Predicted => v1::PlacementReason::Predicted,
         PlacementReason::Fill => v1::PlacementReason::Fill,
         PlacementReason::Original => v1::PlacementReason::Original,
     }
@@ -159,6 +160,7 @@ pub(super) fn outcome_name(outcome: &Result<v1::Placement, Status>) -> &'static 
             v1::PlacementReason::Pending => "PENDING",
             v1::PlacementReason::Preferred => "PREFERRED",
             v1::PlacementReason::HighestAvailability => "HIGHEST_AVAILABILITY",
+            v1::PlacementReason::Predicted => "PREDICTED",
             v1::PlacementReason::Fill => "FILL",
             v1::PlacementReason::Original => "ORIGINAL",
             v1::PlacementReason::LowestLoad | v1::PlacementReason::Unspecified => "LOWEST_LOAD",

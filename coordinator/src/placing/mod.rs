@@ -24,6 +24,7 @@ use usher_types::{BootTime, DecisionId};
 
 pub(crate) use answer::{unknown_pool, wire_reason};
 pub(crate) use doors::Doors;
+pub(crate) use tell::{Teller, all as tell, tell_hosts};
 
 use crate::{history::NewDecision, layers::Deadline, metrics::ConsentAnswer, shared::Shared};
 
@@ -72,11 +73,15 @@ struct Running<'a> {
     call: Call,
     request: &'a Request,
     decision: Option<(u64, DecisionId)>,
+    is_answered: bool,
 }
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        tell::all(self.shared, self.call.give_up(self.shared.now()));
+        // Most have come to their end, which leaves nothing to take back.
+        if !self.is_answered {
+            tell::all(self.shared, self.call.give_up(self.shared.now()));
+        }
     }
 }
 
@@ -89,7 +94,7 @@ impl<'a> Running<'a> {
             deadline: deadline.map(|deadline| shared.now() + deadline.left()),
             decision_id: decision.as_ref().map(|(_, id)| id.clone()),
         });
-        Self { shared, call, request, decision }
+        Self { shared, call, request, decision, is_answered: false }
     }
 
     async fn run(mut self) -> Outcome {
@@ -110,7 +115,10 @@ impl<'a> Running<'a> {
                     self.shared.doors.try_all(doors, within, &self.shared.clock).await;
                 }
                 Step::Wait(time) => tokio::time::sleep(time).await,
-                Step::Done(answer) => return self.answer(*answer, now),
+                Step::Done(answer) => {
+                    self.is_answered = true;
+                    return self.answer(*answer, now);
+                }
             }
         }
     }

@@ -30,9 +30,10 @@ use crate::{
     in_flight::InFlight,
     links::Links,
     metrics::Metrics,
-    placing::Doors,
+    placing::{Doors, Teller},
     shared::Shared,
     store::{Store, StoreError, StoreHandle, Stored, Write},
+    virtual_hosts::VirtualHosts,
 };
 
 /// The present of every test.
@@ -130,6 +131,7 @@ fn shared_at(
 ) -> (Arc<Shared>, mpsc::Receiver<FarmCommand>) {
     let (history, keep_history) = History::new();
     tokio::spawn(keep_history);
+    let (teller, to_tell) = Teller::new();
     let (queue, commands) = mpsc::channel(64);
     let shared = Shared {
         config: CoordinatorConfig::default(),
@@ -138,9 +140,11 @@ fn shared_at(
         ledger,
         links: Links::default(),
         doors: Doors::default(),
+        teller,
         history,
         in_flight: InFlight::default(),
         farm: queue,
+        virtual_hosts: VirtualHosts::default(),
         metrics: Metrics::new("0", "none"),
         coordinator_id: "c".to_owned(),
         instance_id: "i".to_owned(),
@@ -149,7 +153,9 @@ fn shared_at(
         last_tick_us: AtomicU64::new(NOW.as_micros()),
         seed: AtomicU64::new(0),
     };
-    (Arc::new(shared), commands)
+    let shared = Arc::new(shared);
+    tokio::spawn(super::tell_hosts(shared.clone(), to_tell));
+    (shared, commands)
 }
 
 /// A disk that answers nothing until the test lets go of it.

@@ -77,6 +77,18 @@ pub struct LastKnown {
     /// Places that it listed.
     #[serde(default)]
     pub listed_places: u32,
+    /// Coordinators that it said it is configured to report to.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub coordinators: Option<u32>,
+    /// Users that it kept free for those that had no stream to it.
+    #[serde(default)]
+    pub held_back_users: u32,
+    /// Logons that it kept free for them.
+    #[serde(default)]
+    pub held_back_places: u32,
+    /// Users and logons that this coordinator had given on it, if it gave no more: it was stored as it stopped.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub given: Option<(u32, u32)>,
     /// Why it was not ready, as it said. Absent: it was.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub not_ready: Option<String>,

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use usher_placement::{farm::LearnedRecord, load::Anchors};
 use usher_types::{FieldFault, HostId, PoolName, ResourceId};
 
 use super::{DrainRecord, HostMarksRecord, LastKnown, PoolRecord, ReplicaMarkRecord};
@@ -21,7 +22,7 @@ pub struct Meta {
 /// A row that was moved aside.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Quarantined {
-    /// `pools`, `pool_history`, `drains`, `host_marks`, `replica_marks`, `bindings`, `last_known`.
+    /// `pools`, `pool_history`, `drains`, `host_marks`, `replica_marks`, `bindings`, `last_known`, `learned`.
     pub table: &'static str,
     /// Its key, as far as it is text.
     pub key: String,
@@ -49,6 +50,8 @@ pub struct Stored {
     pub bindings: BTreeMap<String, HostId>,
     /// Last-known values of every host.
     pub last_known: Vec<LastKnown>,
+    /// What pools have learned of the cost of their sessions.
+    pub learned: Vec<LearnedRecord>,
     /// Rows that this load moved aside.
     pub quarantined: Vec<Quarantined>,
 }
@@ -80,6 +83,8 @@ pub enum Write {
     PutBinding(String, HostId),
     /// Replaces the last-known values of all hosts.
     PutLastKnown(Vec<LastKnown>),
+    /// Sets what each of these pools has learned of the cost of its sessions.
+    PutLearned(Vec<LearnedRecord>),
 }
 
 /// The text of a row, from its key, or why it is none of ours.
@@ -88,6 +93,11 @@ pub(super) type Parsed<K, V> = Result<(K, V), String>;
 /// A binding's row is the host id as a JSON text.
 pub(super) fn binding_from_row(key: &str, value: &[u8]) -> Parsed<String, HostId> {
     Ok((key.to_owned(), parse(value)?))
+}
+
+/// What a pool has learned, by its name.
+pub(super) fn learned_from_row(key: &str, value: &[u8]) -> Parsed<PoolName, Anchors> {
+    Ok((PoolName::new(key).map_err(|fault| fault.to_string())?, parse(value)?))
 }
 
 /// Every fault in one line.

@@ -16,6 +16,7 @@ use redb::{
     Database, DatabaseError, ReadableTable, StorageError, TableDefinition, TableHandle, WriteTransaction,
 };
 
+use usher_placement::farm::LearnedRecord;
 use usher_types::{HostId, PoolName, ResourceId};
 
 use super::{
@@ -23,7 +24,7 @@ use super::{
     StoreError, Stored, VERSIONS_KEPT, Write,
     mark_record::replica_key,
     pool_record::history_key,
-    record::{Parsed, binding_from_row},
+    record::{Parsed, binding_from_row, learned_from_row},
 };
 
 type Rows = TableDefinition<'static, &'static [u8], &'static [u8]>;
@@ -36,6 +37,7 @@ const HOST_MARKS: Rows = TableDefinition::new("host_marks");
 const REPLICA_MARKS: Rows = TableDefinition::new("replica_marks");
 const BINDINGS: Rows = TableDefinition::new("bindings");
 const LAST_KNOWN: Rows = TableDefinition::new("last_known");
+const LEARNED: Rows = TableDefinition::new("learned");
 /// Rows that could not be read: key `table/key`, value as it was.
 const QUARANTINE: Rows = TableDefinition::new("quarantine");
 
@@ -113,6 +115,7 @@ impl Store for RedbStore {
             let bindings = load_table(transaction, ("bindings", BINDINGS), binding_from_row, &mut aside)?;
             let last_known =
                 load_table(transaction, ("last_known", LAST_KNOWN), LastKnown::from_row, &mut aside)?;
+            let learned = load_table(transaction, ("learned", LEARNED), learned_from_row, &mut aside)?;
             let (pools, history) = with_history(transaction, pools.into_iter().collect(), versions)?;
             Ok(Stored {
                 meta,
@@ -123,6 +126,7 @@ impl Store for RedbStore {
                 replica_marks: replica_marks.into_iter().collect(),
                 bindings: bindings.into_iter().collect(),
                 last_known: last_known.into_iter().map(|(_, host)| host).collect(),
+                learned: learned.into_iter().map(|(pool, anchors)| LearnedRecord { pool, anchors }).collect(),
                 quarantined: aside,
             })
         })
@@ -165,6 +169,9 @@ fn apply(transaction: &WriteTransaction, write: &Write) -> Result<(), redb::Erro
         Write::PutBinding(certificate, host) => {
             put(transaction, BINDINGS, certificate, serde_json::to_vec(host))
         }
+        Write::PutLearned(all) => all
+            .iter()
+            .try_for_each(|of| put(transaction, LEARNED, of.pool.as_str(), serde_json::to_vec(&of.anchors))),
         Write::PutLastKnown(hosts) => {
             transaction.delete_table(LAST_KNOWN)?;
             transaction.open_table(LAST_KNOWN)?;

@@ -9,6 +9,7 @@ use std::{
 };
 
 use redb::{Database, ReadableTable, TableDefinition};
+use usher_placement::farm::LearnedRecord;
 use usher_types::{
     BootId, Drain, DrainMode, Endpoint, HostId, HostMarks, HostName, Percent, Policy, PolicyChange, PoolName,
     ReplicaMark, ResourceId, SessionCounts, UserLimit,
@@ -113,6 +114,10 @@ fn last_known(id: &str) -> LastKnown {
         streams_held: Some(3),
         listed_pending_users: 2,
         listed_places: 4,
+        coordinators: Some(4),
+        held_back_users: 5,
+        held_back_places: 6,
+        given: Some((7, 8)),
         not_ready: Some("backup".to_owned()),
         drain: Some(drain().drain),
         max_users: Some(UserLimit::Users(9)),
@@ -138,6 +143,12 @@ async fn fill(store: &StoreHandle) {
     store.write(vec![Write::PutBinding("app1".to_owned(), host("h1"))]).await.unwrap();
     store.put_last_known(vec![last_known("h1"), last_known("h2")]).await.unwrap();
     store.put_last_known(vec![last_known("h1"), last_known("h3")]).await.unwrap();
+    store.write(vec![Write::PutLearned(vec![learned()])]).await.unwrap();
+}
+
+fn learned() -> LearnedRecord {
+    let anchors = serde_json::json!({"logon_cores": {"value": 1.5, "seconds": 60.0, "is_learned": true}});
+    LearnedRecord { pool: pool("desk"), anchors: serde_json::from_value(anchors).unwrap() }
 }
 
 fn assert_filled(stored: &Stored) {
@@ -148,6 +159,7 @@ fn assert_filled(stored: &Stored) {
     assert_eq!(stored.drains, BTreeMap::from([(host("h1"), drain())]));
     assert_eq!(stored.bindings, BTreeMap::from([("app1".to_owned(), host("h1"))]));
     assert_eq!(stored.last_known, [last_known("h1"), last_known("h3")]);
+    assert_eq!(stored.learned, [learned()]);
     assert_eq!(stored.quarantined, []);
 }
 

@@ -75,6 +75,7 @@ async fn a_store_of_0_1_opens_with_what_its_pools_did_and_they_begin_the_history
         (host.users, host.streams_held, host.listed_places, host.is_reporter),
         (Some(3), None, 0, false)
     );
+    assert_eq!((host.coordinators, host.held_back_users, host.given), (None, 0, None));
     store.close().await;
     // From now on that build refuses the file, instead of taking these rows for damaged ones.
     let database = Database::open(folder.path().join(STORE_FILE)).unwrap();

@@ -6,6 +6,7 @@ use usher_proto::v1::placement_service_client::PlacementServiceClient;
 
 use crate::commands::Context;
 use crate::commands::decisions::passed_over;
+use crate::commands::pool::learned_table;
 use crate::failure::Failure;
 use crate::output::table::{Facts, Grid, cell, state_cell};
 use crate::output::text::{clean, clean_or_dash, decimal, list, milliseconds, or_dash, percent};
@@ -19,7 +20,9 @@ use crate::output::{emit, json::emit_json, words};
 
 Each row shows what the decision knew of a host; a dash is what it did not know or did not use. Hosts of a better
 TIER come first, those that failed last; within a tier, by weighted load: the terms CPU + MEM + USERS + PROCS add up
-to W, and the lowest W wins. Other methods rank by SCORE, the lowest wins")]
+to W, and the lowest W wins. CPU and MEM as `35.0% +3.1` are what was measured and what the logins on their way are
+expected to add. By the predictive method the terms BACKGROUND + LOGONS + SESSIONS + MEM + SCARCE MEM add up to SCORE.
+Other methods rank by SCORE, too; the lowest wins")]
 pub(crate) struct Arguments {
     /// As answered by `place` or `failover`
     decision_id: String,
@@ -48,8 +51,17 @@ pub(crate) async fn run(context: &Context, arguments: Arguments) -> Result<(), F
 pub(crate) fn page(explanation: &v1::Explanation) -> String {
     let hosts = &explanation.hosts;
     let is_weighed = hosts.iter().any(|host| host.terms.is_some());
-    let ranking = if is_weighed { terms(hosts) } else { scores(hosts) };
+    let is_predicted = hosts.iter().any(|host| host.predicted.is_some());
+    let ranking = match (is_weighed, is_predicted) {
+        (true, _) => terms(hosts),
+        (false, true) => predictions(hosts),
+        (false, false) => scores(hosts),
+    };
     let mut text = head(explanation) + "\n\n" + &inputs(hosts) + "\n\n" + &ranking;
+    if !explanation.costs.is_empty() {
+        text += "\n\none more session costs:\n";
+        text += &learned_table(&explanation.costs);
+    }
     let medians: Vec<String> = explanation
         .hosts
         .iter()
@@ -87,6 +99,7 @@ fn head(explanation: &v1::Explanation) -> String {
     let consents = explanation.consents.iter().map(|asked| format!("{} {}", asked.host_name, asked.answer));
     let consents: Vec<String> = consents.collect();
     facts.fact_if("asked", (!consents.is_empty()).then(|| list(&consents)));
+    facts.fact_if("drawn", explanation.drawn.as_ref().map(drawn));
     facts.fact_if("excluded", excluded(explanation));
     if explanation.reduced {
         facts.fact("reduced", "only the chosen host, the best 16 and the counts are kept of it");
@@ -100,6 +113,12 @@ fn chosen(explanation: &v1::Explanation) -> String {
     };
     let name = explanation.hosts.iter().find(|host| host.host_id == *id).map(|host| &host.host_name);
     format!("{} by {}", clean(name.unwrap_or(id)), words::word::<v1::PlacementReason>(explanation.reason))
+}
+
+/// `40 hosts looked at of 9500 of the best class, in a pool of 10000`.
+fn drawn(drawn: &v1::DrawnHosts) -> String {
+    let v1::DrawnHosts { looked_at, best_class, pool } = drawn;
+    format!("{looked_at} hosts looked at of {best_class} of the best class, in a pool of {pool}")
 }
 
 /// How many hosts each rule excluded, most first: `3 OFFLINE, 1 tried before`.
@@ -144,8 +163,8 @@ fn inputs(hosts: &[v1::ExplainedHost]) -> String {
             cell(clean(&host.host_name)),
             state_cell(host.state),
             cell(clean_or_dash(&host.tier)),
-            cell(percent(host.cpu_percent)),
-            cell(percent(host.memory_percent)),
+            cell(with_expected(host.cpu_percent, host.expected_cpu_percent)),
+            cell(with_expected(host.memory_percent, host.expected_memory_percent)),
             cell(or_dash(host.users)),
             cell(host.pending_users.to_string()),
             cell(or_dash(host.logons_in_progress)),
@@ -159,6 +178,14 @@ fn inputs(hosts: &[v1::ExplainedHost]) -> String {
         ]);
     }
     grid.render()
+}
+
+/// `35.0% +3.1`: what was measured, and what the logins on their way are expected to add.
+fn with_expected(measured: Option<f64>, expected: Option<f64>) -> String {
+    match expected.filter(|points| *points >= 0.05) {
+        Some(points) => format!("{} +{points:.1}", percent(measured)),
+        None => percent(measured),
+    }
 }
 
 fn why_not(host: &v1::ExplainedHost) -> String {
@@ -188,6 +215,45 @@ fn terms(hosts: &[v1::ExplainedHost]) -> String {
             term(|terms| terms.users),
             term(|terms| terms.processes),
             term(|terms| terms.weighted_load),
+            cell(flags(host)),
+        ]);
+    }
+    grid.render()
+}
+
+/// The terms of each host's expected demand, and the numbers of logons behind them, in the order of the decision.
+fn predictions(hosts: &[v1::ExplainedHost]) -> String {
+    let header = [
+        "RANK",
+        "HOST",
+        "BACKGROUND",
+        "+ LOGONS",
+        "+ SESSIONS",
+        "+ MEM",
+        "+ SCARCE MEM",
+        "= SCORE",
+        "LOGONS",
+        "PLACES",
+        "CORES",
+        "FLAGS",
+    ];
+    let mut grid = Grid::new(&header, &[0, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+    for host in hosts {
+        let value = |pick: fn(&v1::PredictedLoad) -> Option<f64>, decimals| {
+            cell(decimal(host.predicted.as_ref().and_then(pick), decimals))
+        };
+        grid.row([
+            cell(or_dash(host.rank)),
+            cell(clean(&host.host_name)),
+            value(|load| Some(load.background), 3),
+            value(|load| Some(load.logons), 3),
+            value(|load| Some(load.sessions), 3),
+            value(|load| Some(load.memory), 3),
+            value(|load| Some(load.scarce_memory), 3),
+            cell(decimal(host.score, 3)),
+            value(|load| Some(load.logons_expected), 1),
+            value(|load| Some(load.places), 0),
+            value(|load| load.cores, 0),
             cell(flags(host)),
         ]);
     }
@@ -323,6 +389,38 @@ mod tests {
         }
         assert!(text.lines().any(|line| line.split_whitespace().eq(["1", "app1", "1.2500"])), "{text}");
         assert!(!text.contains("weights") && !text.contains("compared with") && !text.contains("= W"));
+    }
+
+    #[test]
+    fn a_prediction_shows_its_terms_what_they_are_of_and_what_was_learned() {
+        let mut explanation = explanation();
+        explanation.method = v1::Method::Predictive.into();
+        let host = &mut explanation.hosts[0];
+        (host.terms, host.score) = (None, Some(0.62));
+        host.predicted = Some(v1::PredictedLoad {
+            background: 0.2,
+            logons: 0.3,
+            sessions: 0.1,
+            memory: 0.02,
+            logons_expected: 1.5,
+            places: 2.0,
+            cores: Some(8.0),
+            ..Default::default()
+        });
+        explanation.costs =
+            vec![v1::LearnedCost { name: "logon_cores".into(), value: 1.5, ..Default::default() }];
+        let text = page(&explanation);
+        let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        let row = ["1", "app1", "0.200", "0.300", "0.100", "0.020", "0.000", "0.620", "1.5", "2", "8"];
+        assert!(rows.contains(&row.to_vec()), "{text}");
+        assert!(text.contains("one more session costs:") && text.contains("1.500 cores"), "{text}");
+    }
+
+    #[test]
+    fn what_is_expected_stands_beside_what_was_measured() {
+        assert_eq!(with_expected(Some(35.0), Some(3.14)), "35.0% +3.1");
+        assert_eq!(with_expected(Some(35.0), Some(0.0)), "35.0%");
+        assert_eq!(with_expected(None, None), "-");
     }
 
     #[test]

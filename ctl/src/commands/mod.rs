@@ -18,6 +18,7 @@ pub(crate) mod pool;
 pub(crate) mod replicas;
 pub(crate) mod scenario;
 pub(crate) mod sessions;
+pub(crate) mod simulate;
 
 use crate::cli::{Command, Globals};
 use crate::connect::Coordinators;
@@ -72,6 +73,7 @@ impl Context {
             Command::Pool(command) => pool::run(self, command).await,
             Command::Baseline(command) => baseline::run(self, command).await,
             Command::Scenario(command) => scenario::run(self, &command),
+            Command::Simulate(arguments) => simulate::run(self, &arguments),
             Command::Calc(command) => calc::run(self, &command),
             Command::Completions(arguments) => manual::completions(&arguments),
             Command::Man(arguments) => manual::pages(&arguments),

@@ -3,12 +3,14 @@
 mod apply;
 mod change;
 mod history;
+mod learned;
 
 use clap::{Args, Subcommand};
 use usher_proto::v1::admin_service_client::AdminServiceClient;
 use usher_proto::{read, v1, write};
 use usher_types::{Policy, PolicyChange};
 
+pub(crate) use self::learned::table as learned_table;
 use crate::commands::Context;
 use crate::failure::Failure;
 use crate::output::table::{Facts, Grid, cell};
@@ -22,7 +24,8 @@ use crate::output::{emit, json::emit_json};
   usherctl pool show desk                   the settings in force
   usherctl pool create login --profile ssh-login
   usherctl pool apply desk --set max_users=50
-  usherctl pool history desk                who changed what")]
+  usherctl pool history desk                who changed what
+  usherctl pool learned desk                what one more session costs its hosts")]
 pub(crate) enum PoolCommand {
     /// List the pools
     #[command(after_help = "Examples:
@@ -39,6 +42,8 @@ pub(crate) enum PoolCommand {
     History(history::HistoryArguments),
     /// Show in what two versions differ
     Diff(history::DiffArguments),
+    /// Show what one more session costs its hosts
+    Learned(learned::LearnedArguments),
 }
 
 /// Arguments of `pool show`.
@@ -68,6 +73,7 @@ pub(crate) async fn run(context: &Context, command: PoolCommand) -> Result<(), F
         PoolCommand::Apply(arguments) => apply::apply(context, arguments).await,
         PoolCommand::History(arguments) => history::history(context, arguments).await,
         PoolCommand::Diff(arguments) => history::diff(context, arguments).await,
+        PoolCommand::Learned(arguments) => learned::learned(context, arguments).await,
     }
 }
 

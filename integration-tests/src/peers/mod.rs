@@ -5,11 +5,13 @@
 //! proves nothing.
 
 mod message_bus;
+mod mock_logind;
 mod node_exporter;
 mod sshd;
 mod utmp_file;
 
 pub use message_bus::MessageBus;
+pub use mock_logind::MockLogind;
 pub use node_exporter::{Figures, NodeExporter};
 pub use sshd::{Login, Sshd};
 pub use utmp_file::UtmpFile;

@@ -50,6 +50,11 @@ impl Sshd {
         Self { folder: folder.to_owned(), port, _server: server }
     }
 
+    /// Where it listens.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Logs root in, with a shell on a terminal. Whether and when that succeeds is for the host to see.
     pub fn log_in(&self) -> Login {
         let mut command = Command::new(system_program("ssh"));

@@ -5,6 +5,11 @@
 //! failure of the bench: the exit code says only whether it could be measured.
 
 mod baseline;
+mod decide;
+mod example;
+mod machine;
+mod place;
+mod storm;
 
 use crate::workspace::Workspace;
 
@@ -17,6 +22,28 @@ pub(crate) enum Bench {
   cargo xtask bench baseline --quick   4 seeds
   cargo xtask bench baseline --json    one document that ends in the goals")]
     Baseline(Options),
+    /// How long one decision takes, by method and size of the pool
+    #[command(after_help = "Examples:
+  cargo xtask bench decide             every method, 100 to 100 000 hosts
+  cargo xtask bench decide --quick     shorter runs")]
+    Decide(Options),
+    /// Whether storms of real processes point the same way as the simulator's; wants root and an idle machine
+    #[command(after_help = "Examples:
+  cargo xtask bench machine            5 storms under two methods: some minutes
+  cargo xtask bench machine --quick    one storm")]
+    Machine(Options),
+    /// What a placement costs over gRPC, beside a call that does nothing; wants an idle machine
+    #[command(after_help = "Examples:
+  cargo xtask bench place              1000 and 10 000 modelled hosts, plain and mutual TLS: some minutes
+  cargo xtask bench place --quick      the same within a minute
+  cargo xtask bench place --only tls   one measurement")]
+    Place(place::PlaceOptions),
+    /// How near placements come to an oracle that knows everything, in modelled storms of logins
+    #[command(after_help = "Examples:
+  cargo xtask bench storm              every scene and method, 30 seeds
+  cargo xtask bench storm --quick      fewer seeds, a few minutes
+  cargo xtask bench storm --json       one document that ends in the goals")]
+    Storm(Options),
 }
 
 /// What every bench can be asked for.
@@ -45,6 +72,10 @@ impl Options {
 pub(crate) fn run(workspace: &Workspace, bench: &Bench) -> anyhow::Result<()> {
     match bench {
         Bench::Baseline(options) => baseline::run(workspace, options),
+        Bench::Decide(options) => decide::run(workspace, options),
+        Bench::Machine(options) => machine::run(workspace, options),
+        Bench::Place(options) => place::run(workspace, options),
+        Bench::Storm(options) => storm::run(workspace, options),
     }
 }
 

@@ -23,6 +23,7 @@ const TABLE: &[(&str, &[&str])] = &[
         "usher-coordinator",
         &["usher-types", "usher-availability", "usher-placement", "usher-proto", "usher-runtime"],
     ),
+    ("usher-simulator", &["usher-types", "usher-availability", "usher-placement"]),
     (
         "usherctl",
         &[
@@ -32,6 +33,7 @@ const TABLE: &[(&str, &[&str])] = &[
             "usher-runtime",
             "usher-agent",
             "usher-coordinator",
+            "usher-simulator",
         ],
     ),
     (
@@ -44,6 +46,7 @@ const TABLE: &[(&str, &[&str])] = &[
             "usher-runtime",
             "usher-agent",
             "usher-coordinator",
+            "usher-simulator",
             "usherctl",
         ],
     ),

@@ -99,7 +99,7 @@ impl AdminService for Admin {
         &self,
         request: Request<v1::ApplyPoolRequest>,
     ) -> Result<Response<v1::ApplyPoolResponse>, Status> {
-        let author = caller(&request)?.name;
+        let author = caller(&request)?.name.clone();
         self.apply_to_pool(author, request.into_inner()).await.map(Response::new)
     }
 
@@ -121,7 +121,7 @@ impl AdminService for Admin {
         &self,
         request: Request<v1::DrainHostRequest>,
     ) -> Result<Response<v1::DrainHostResponse>, Status> {
-        let author = caller(&request)?.name;
+        let author = caller(&request)?.name.clone();
         self.drain_named(author, request.into_inner()).await.map(Response::new)
     }
 
@@ -129,7 +129,7 @@ impl AdminService for Admin {
         &self,
         request: Request<v1::UndrainHostRequest>,
     ) -> Result<Response<v1::UndrainHostResponse>, Status> {
-        let author = caller(&request)?.name;
+        let author = caller(&request)?.name.clone();
         self.undrain_named(author, request.into_inner()).await.map(Response::new)
     }
 
@@ -137,7 +137,7 @@ impl AdminService for Admin {
         &self,
         request: Request<v1::SetHostMarksRequest>,
     ) -> Result<Response<v1::SetHostMarksResponse>, Status> {
-        let author = caller(&request)?.name;
+        let author = caller(&request)?.name.clone();
         self.mark_named(author, request.into_inner()).await.map(Response::new)
     }
 
@@ -145,7 +145,7 @@ impl AdminService for Admin {
         &self,
         request: Request<v1::MarkReplicaRequest>,
     ) -> Result<Response<v1::MarkReplicaResponse>, Status> {
-        let author = caller(&request)?.name;
+        let author = caller(&request)?.name.clone();
         self.mark_replica_of_named(author, request.into_inner()).await.map(Response::new)
     }
 
@@ -160,7 +160,7 @@ impl AdminService for Admin {
         &self,
         request: Request<v1::ResetBaselinesRequest>,
     ) -> Result<Response<v1::ResetBaselinesResponse>, Status> {
-        let author = caller(&request)?.name;
+        let author = caller(&request)?.name.clone();
         self.reset_baselines_of_named(&author, request.into_inner()).map(Response::new)
     }
 }

@@ -14,7 +14,7 @@ use crate::{farm_task, placing::testing, store::STORE_FILE};
 
 fn by_ann<T>(msg: T) -> Request<T> {
     let mut request = Request::new(msg);
-    request.extensions_mut().insert(PeerIdentity::loopback(Some("ann")).unwrap());
+    request.extensions_mut().insert(std::sync::Arc::new(PeerIdentity::loopback(Some("ann")).unwrap()));
     request
 }
 
@@ -37,7 +37,7 @@ impl Served {
         farm.observe_replicas(&HostId::new("a").unwrap(), vec![mail]);
         let (shared, commands) = testing::shared(&mut farm, ledger);
         let stop = CancellationToken::new();
-        let run = farm_task::run(farm, shared.clone(), store.clone(), commands, stop.clone());
+        let run = farm_task::run(farm, shared.clone(), store.clone(), commands, stop.clone(), stop.clone());
         let farm_task = tokio::spawn(run);
         Self { admin: Admin::new(shared, store, Arc::default()), stop, farm_task }
     }

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
-use usher_availability::Basis;
 use usher_placement::{
-    decision::{Assessment, Flags, Inputs, Request, UserTrace, assess_pool},
-    farm::{HostView, PoolView, Reading, Snapshot, state_reason},
+    decision::{
+        Assessment, Flags, HostLook, Inputs, Request, UserTrace, Words, assess_pool, reason_of_state,
+    },
+    farm::{HostView, PoolView, Reading, Snapshot},
 };
 use usher_proto::{v1, write};
 use usher_types::{BootTime, BusyReasons, HostMarks, HostOverrides, HostState, Penalty, Percent, Policy};
@@ -22,7 +23,7 @@ pub(super) fn each_host<T>(
     let (request, user) = (Request::of_nobody(pool.name.clone()), UserTrace::default());
     let inputs = Inputs {
         pool,
-        words: &words,
+        words: Words::All(&words),
         request: &request,
         user: &user,
         unwilling: &[],
@@ -39,11 +40,9 @@ pub(crate) fn count_hosts(snapshot: &Snapshot, now: BootTime) -> FarmFigures {
     let mut figures = FarmFigures::default();
     for pool in snapshot.pools.values() {
         let seen = |assessment: &Assessment<'_>, position: usize| {
-            let state = assessment.state(position);
-            let incomplete = state.is_measured()
-                && pool.hosts[position].reading.is_some()
-                && assessment.host_flags(position).has(Flags::INCOMPLETE);
-            (state, busy_reasons(&pool.hosts[position], &pool.policy, state, now), incomplete)
+            let HostLook { state, flags, .. } = HostLook::at(assessment, position);
+            let busy = busy_reasons(&pool.hosts[position], &pool.policy, state, now);
+            (state, busy, flags.has(Flags::INCOMPLETE))
         };
         figures.incomplete.insert(pool.name.clone(), 0);
         for (state, busy, incomplete) in each_host(pool, now, seen) {
@@ -73,8 +72,8 @@ pub(super) fn host_info(assessment: &Assessment<'_>, position: usize) -> v1::Hos
     let Inputs { pool, words, now, .. } = *assessment.inputs();
     let (host, word) = (&pool.hosts[position], words[position]);
     let (facts, reading) = (&host.facts, host.reading.as_deref());
-    let state = assessment.state(position);
-    let availability = host.availability(now);
+    let look = HostLook::at(assessment, position);
+    let (state, availability) = (look.state, look.availability);
     let sessions = reading.and_then(|reading| reading.sessions);
     let own = reading.map(|reading| reading.overrides).unwrap_or_default();
     v1::HostInfo {
@@ -85,8 +84,8 @@ pub(super) fn host_info(assessment: &Assessment<'_>, position: usize) -> v1::Hos
         endpoints: facts.endpoints.iter().map(write::endpoint).collect(),
         labels: facts.labels.clone().into_iter().collect(),
         state: v1::HostState::from(state).into(),
-        state_reason: state_reason(&pool.state_input(position, word, 1, now), state),
-        flags: flags(assessment, host, position),
+        state_reason: reason_of_state(assessment, position),
+        flags: look.words(),
         r#virtual: facts.is_virtual,
         connected: host.connected,
         agent_version: facts.agent_version.clone(),
@@ -105,10 +104,7 @@ pub(super) fn host_info(assessment: &Assessment<'_>, position: usize) -> v1::Hos
         pending_places: word.places(),
         availability_index: availability.index,
         expansion_factor: availability.expansion_factor,
-        weighted_load: assessment
-            .terms(position)
-            .filter(|_| state.is_measured() && reading.is_some())
-            .map(|terms| load_terms(&terms)),
+        weighted_load: look.terms.map(|terms| load_terms(&terms)),
         capacity: host.capacity(),
         max_users: host.max_users(&pool.policy).finite(),
         drain: host.drain.as_ref().map(|mark| write::drain(&mark.drain)),
@@ -164,18 +160,4 @@ fn setting_origins(marks: &HostMarks, own: &HostOverrides) -> HashMap<String, St
         ("range", origin(marks.range.is_some(), own.range.is_some())),
     ];
     origins.into_iter().map(|(setting, origin)| (setting.to_owned(), origin.to_owned())).collect()
-}
-
-/// What qualifies a host's numbers.
-fn flags(assessment: &Assessment<'_>, host: &HostView, position: usize) -> Vec<String> {
-    let mut flags: Vec<String> = Vec::new();
-    if assessment.state(position).is_measured() && host.reading.is_some() {
-        flags.extend(assessment.host_flags(position).names().map(str::to_owned));
-    }
-    if host.availability(assessment.inputs().now).basis == Basis::NoData {
-        flags.push("no_data".to_owned());
-    }
-    let stale = host.reading.iter().flat_map(|reading| &reading.stale);
-    flags.extend(stale.map(|metric| format!("stale_{metric}")));
-    flags
 }

@@ -20,7 +20,7 @@ use usher_proto::{
 };
 use usher_types::{HostId, PoolName};
 
-use super::invalid;
+use super::{invalid, placement::learned_costs};
 use crate::{placing::unknown_pool, shared::Shared};
 
 /// The service.
@@ -128,6 +128,17 @@ impl DirectoryService for Directory {
         request: Request<v1::ListDecisionsRequest>,
     ) -> Result<Response<v1::ListDecisionsResponse>, Status> {
         decisions::list(&self.0, request.into_inner()).await.map(Response::new)
+    }
+
+    async fn get_learned(
+        &self,
+        request: Request<v1::GetLearnedRequest>,
+    ) -> Result<Response<v1::GetLearnedResponse>, Status> {
+        let name = id::<PoolName>("pool", &request.into_inner().pool).map_err(invalid)?;
+        let snapshot = self.0.snapshot.load_full();
+        let pool = snapshot.pools.get(&name).ok_or_else(|| unknown_pool(&name))?;
+        let costs = learned_costs(&pool.costs);
+        Ok(Response::new(v1::GetLearnedResponse { pool: name.to_string(), costs }))
     }
 
     async fn list_sessions(

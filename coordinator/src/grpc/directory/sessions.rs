@@ -7,7 +7,7 @@ use std::{
 
 use tonic::Status;
 use usher_placement::{
-    decision::{Decision, Inputs, Request, UserTrace, decide},
+    decision::{Decision, Inputs, Request, UserTrace, Words, decide},
     farm::{CellWord, PoolView, Snapshot},
     reservation::Ledger,
 };
@@ -107,6 +107,7 @@ fn home(
     now: BootTime,
 ) -> Option<(HostId, Arc<str>)> {
     let (request, user) = (Request::of_nobody(pool.name.clone()), UserTrace::find(pool, ledger, Some(user)));
+    let words = Words::All(words);
     let inputs =
         Inputs { pool, words, request: &request, user: &user, unwilling: &[], doors: &[], now, seed: 0 };
     match decide(&inputs) {

@@ -1,8 +1,11 @@
 //! Why a host was chosen and no other, in the words of the wire.
 
 use usher_placement::{
-    decision::{Consent, ConsentAsked, Decision, ExplainedHost, ExplainedRecord, RecordedRedirect},
-    load::LoadTerms,
+    decision::{
+        Consent, ConsentAsked, Decision, Drawn, ExplainedHost, ExplainedPrediction, ExplainedRecord,
+        RecordedRedirect,
+    },
+    load::{LearnedCosts, LoadTerms},
 };
 use usher_proto::{v1, write};
 use usher_types::{Method, PenaltyCause};
@@ -58,18 +61,29 @@ fn with_hosts(headline: v1::Explanation, explained: &ExplainedRecord) -> v1::Exp
         top_users: explanation.top_users.unwrap_or_default(),
         top_processes: explanation.top_processes.unwrap_or_default(),
         tied_hosts: tied,
+        drawn: explanation.drawn.map(drawn),
         hosts: explanation
             .hosts
             .iter()
             .zip(&explained.hosts)
             .map(|(host, (id, name))| explained_host(host, id.to_string(), name.to_string()))
             .collect(),
+        costs: explained.costs.as_ref().map(learned_costs).unwrap_or_default(),
         excluded_counts: explanation
             .excluded_counts
             .iter()
             .map(|(rule, count)| ((*rule).to_owned(), *count))
             .collect(),
         ..headline
+    }
+}
+
+fn drawn(drawn: Drawn) -> v1::DrawnHosts {
+    let count = |hosts: usize| u32::try_from(hosts).unwrap_or(u32::MAX);
+    v1::DrawnHosts {
+        looked_at: count(drawn.looked_at),
+        best_class: count(drawn.best_class),
+        pool: count(drawn.of),
     }
 }
 
@@ -126,7 +140,46 @@ fn explained_host(host: &ExplainedHost, host_id: String, host_name: String) -> v
         penalised: penalised.to_owned(),
         logons_in_progress: host.logons_in_progress,
         ramp: host.ramp,
+        expected_cpu_percent: numbers.expected_cpu,
+        expected_memory_percent: numbers.expected_memory,
+        predicted: host.predicted.as_ref().map(predicted_load),
     }
+}
+
+fn predicted_load(predicted: &ExplainedPrediction) -> v1::PredictedLoad {
+    let ExplainedPrediction { input, load } = predicted;
+    v1::PredictedLoad {
+        background: load.background,
+        logons: load.logons,
+        sessions: load.sessions,
+        memory: load.memory,
+        scarce_memory: load.scarce_memory,
+        logons_measured: input.logons,
+        logons_expected: load.logons_expected,
+        places: input.places,
+        young_places: input.young_places,
+        cores: input.cores,
+        memory_bytes: input.memory_bytes,
+        memory_used: load.memory_used,
+        incomplete: load.is_incomplete,
+    }
+}
+
+/// What one more session costs, each with its bounds.
+pub(in crate::grpc) fn learned_costs(costs: &LearnedCosts) -> Vec<v1::LearnedCost> {
+    let cost =
+        |(bounds, learned): (usher_placement::load::CostBounds, usher_placement::load::LearnedValue)| {
+            v1::LearnedCost {
+                name: bounds.name.to_owned(),
+                value: learned.value,
+                samples: learned.samples,
+                learned: learned.is_learned,
+                prior: bounds.prior,
+                lowest: bounds.lowest,
+                highest: bounds.highest,
+            }
+        };
+    costs.each().into_iter().map(cost).collect()
 }
 
 /// The terms of a weighted load.

@@ -15,7 +15,7 @@ use usher_proto::{
 };
 use usher_types::{DecisionId, FailureCause};
 
-pub(super) use self::explain::{load_terms, redirect, timestamp};
+pub(super) use self::explain::{learned_costs, load_terms, redirect, timestamp};
 use self::request::{failover_request, place_request};
 use super::{deadline, gateway, invalid};
 

@@ -53,6 +53,8 @@ impl FromStr for TypedHost {
         let metrics = Metrics {
             cpu: number("CPU", cpu, 100.0)?,
             memory: number("memory", memory, 100.0)?,
+            expected_cpu: 0.0,
+            expected_memory: 0.0,
             users: number("users", users, f64::from(u32::MAX))?,
             pending: 0.0,
             processes: number("processes", processes, f64::from(u32::MAX))?,

@@ -17,12 +17,13 @@ use crate::failure::Failure;
 
 /// What can be set, for the help of every command that sets something.
 pub(super) const SETTINGS_HELP: &str = "Settings:
-  method=weighted_load|availability|fill_first, weights=CPU/MEMORY/USERS/PROCESSES, users_full_scale,
+  method=weighted_load|predictive|availability|fill_first, weights=CPU/MEMORY/USERS/PROCESSES, users_full_scale,
   range, threshold, exit_margin, max_users=N|unlimited, max_pending=N|unlimited,
   max_pending_mode=soft|hard, mem_critical, cpu_critical, psi_critical, mount_critical (percent or off),
   max_error_share, max_replica_lag=60s, reservation_ttl=120s, affinity=session|disconnected|linger|none,
   user_match=folded|exact, user_names=plain|hashed|none, shared_accounts=NAME,NAME, allow_unknown,
-  when_blind=spread|refuse, baseline=robust|minimum, min_possible=1us, max_possible=20s, predict
+  when_blind=spread|refuse, kind=ssh|rdp|http|tcp|none, baseline=robust|minimum, min_possible=1us,
+  max_possible=20s, predict=true|false
 What is not named keeps its value. A key of the file may be typed too, like weights.users_percent=100;
 when one weight is named so, those not named become 0";
 
