@@ -59,6 +59,12 @@ pub(crate) async fn start(
 mod tests {
     use super::*;
 
+    #[test]
+    fn reflection_does_not_know_it() {
+        let name = b"usher.bench";
+        assert!(!usher_proto::DESCRIPTOR_SET.windows(name.len()).any(|window| window == name));
+    }
+
     #[tokio::test]
     async fn it_is_served_on_loopback_only() {
         let error = start("192.0.2.1:1".parse().unwrap(), None, &Shutdown::new()).await.unwrap_err();

@@ -36,7 +36,7 @@ const PING_WITHIN: Duration = Duration::from_secs(2);
 const TICK_EVERY: Duration = Duration::from_secs(1);
 /// With its first tick a host takes all the places for told that were given while it was away: decisions that were made
 /// just before it came back are through by then.
-const FIRST_TICK: Duration = Duration::from_millis(200);
+const FIRST_TICK: Duration = Duration::from_millis(50);
 /// Messages of one stream that may wait for the farm: a host that floods waits for itself and fills nobody's queue.
 const TURNS: usize = 4;
 

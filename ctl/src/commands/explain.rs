@@ -182,8 +182,8 @@ fn inputs(hosts: &[v1::ExplainedHost]) -> String {
 
 /// `35.0% +3.1`: what was measured, and what the logins on their way are expected to add.
 fn with_expected(measured: Option<f64>, expected: Option<f64>) -> String {
-    match expected.filter(|points| *points >= 0.05) {
-        Some(points) => format!("{} +{points:.1}", percent(measured)),
+    match expected.filter(|points| points.abs() >= 0.05) {
+        Some(points) => format!("{} {points:+.1}", percent(measured)),
         None => percent(measured),
     }
 }
@@ -418,7 +418,8 @@ mod tests {
 
     #[test]
     fn what_is_expected_stands_beside_what_was_measured() {
-        assert_eq!(with_expected(Some(35.0), Some(3.14)), "35.0% +3.1");
+        assert_eq!(with_expected(Some(35.0), Some(3.07)), "35.0% +3.1");
+        assert_eq!(with_expected(Some(35.0), Some(-3.07)), "35.0% -3.1");
         assert_eq!(with_expected(Some(35.0), Some(0.0)), "35.0%");
         assert_eq!(with_expected(None, None), "-");
     }

@@ -22,7 +22,6 @@ const OF_SESSION_PROCESSES: u32 = 18;
 /// A logon that is under way.
 #[derive(Debug)]
 struct Logon {
-    number: usize,
     login: Login,
     burner: Burner,
     begun: Instant,
@@ -32,7 +31,6 @@ struct Logon {
 /// A logon that has ended, or was given up.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Done {
-    pub(crate) number: usize,
     /// Its time over its time alone.
     pub(crate) expansion: f64,
     /// It was still under way at the end.
@@ -134,7 +132,7 @@ impl Host {
         meter.since(burner.pid());
         burner.say("go");
         self.stream.arrived(&user(number));
-        self.logons.push(Logon { number, login, burner, begun: Instant::now(), meter });
+        self.logons.push(Logon { login, burner, begun: Instant::now(), meter });
         Ok(())
     }
 
@@ -169,7 +167,7 @@ impl Host {
         let core_seconds = self.finished.core_seconds.get_or_insert(0.0);
         *core_seconds += logon.login.work_core_s / FASTER;
         let expansion = took.as_secs_f64() / alone.as_secs_f64();
-        Done { number: logon.number, expansion, is_censored: false }
+        Done { expansion, is_censored: false }
     }
 
     /// Those that are still under way, as they stand.
@@ -177,7 +175,6 @@ impl Host {
         let logons = self.logons.drain(..);
         logons
             .map(|logon| Done {
-                number: logon.number,
                 expansion: logon.begun.elapsed().as_secs_f64() / alone(&logon.login).as_secs_f64(),
                 is_censored: true,
             })
@@ -228,7 +225,7 @@ impl Host {
         let mut load = self.measured.clone();
         load.users = Some(on_it);
         load.sessions_active = Some(on_it);
-        load.finished_logons = Some(self.finished.clone());
+        load.finished_logons = Some(self.finished);
         if let Some(logons) = &mut load.logons_in_progress {
             logons.now = self.logons.len() as u32;
         }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tempfile::TempDir;
 use usher_integration_tests::{
     Agent, AgentStart, Authority, CertFiles, Client, Coordinator, CoordinatorStart, free_tcp_port, place,
     wait_for,
@@ -28,6 +29,8 @@ pub(crate) struct Farm {
     agents: Vec<Agent>,
     client: Client,
     pub(crate) connections: Connections,
+    // After the agents, which write there until they end.
+    _agents_folder: TempDir,
 }
 
 /// Certificates of a farm under mutual TLS.
@@ -75,10 +78,11 @@ impl Farm {
             Some(all) => files(all).client(address),
             None => Client::new(address, None),
         };
+        let agents_folder = memory_folder();
         let mut agents = Vec::new();
         for first in (0..hosts).step_by(HOSTS_PER_AGENT) {
             let numbers = first..hosts.min(first + HOSTS_PER_AGENT);
-            let mut start = AgentStart::new(&folder, &format!("agent-{first}"), &[grpc])
+            let mut start = AgentStart::new(agents_folder.path(), &format!("agent-{first}"), &[grpc])
                 .pool(POOL)
                 .settings(&table(|all| &all.agent))
                 .report_interval("5s")
@@ -93,7 +97,8 @@ impl Farm {
         }
         let connections = Connections::new(|| to(grpc, |all| &all.gateway), || to(echo, |all| &all.gateway));
         let client = to(grpc, |all| &all.operator);
-        let farm = Self { name, hosts, coordinator, agents, client, connections };
+        let farm =
+            Self { name, hosts, coordinator, agents, client, connections, _agents_folder: agents_folder };
         farm.heard().await;
         farm
     }
@@ -125,6 +130,13 @@ impl Farm {
         let agents = self.agents.iter().map(|agent| agent.pid());
         std::iter::once(self.server()).chain(agents).collect()
     }
+}
+
+/// A folder in memory, if this machine has one: what an agent keeps until the next boot lies in `/run`, which is one.
+fn memory_folder() -> TempDir {
+    let mut builder = tempfile::Builder::new();
+    let builder = builder.prefix("usher-bench-");
+    builder.tempdir_in("/dev/shm").or_else(|_| builder.tempdir()).unwrap()
 }
 
 /// Hosts that differ: no choice is a tie among all.

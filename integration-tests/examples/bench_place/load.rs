@@ -30,6 +30,8 @@ pub(crate) enum Call {
     DryRun,
     /// A place, given back at once: two calls, counted as one.
     PlaceAndCancel,
+    /// A place that is given back when the load has ended: for a pool whose hosts are asked for their consent.
+    Ask,
     /// The second of the two alone, about a place that nobody has.
     OutcomeOfNothing,
 }
@@ -41,6 +43,7 @@ impl Call {
             "echo" => Some(Self::Echo),
             "dry_run" => Some(Self::DryRun),
             "place" => Some(Self::PlaceAndCancel),
+            "consent" => Some(Self::Ask),
             "outcome" => Some(Self::OutcomeOfNothing),
             _ => None,
         }
@@ -70,6 +73,8 @@ pub(crate) struct Caller {
     echo: EchoServiceClient<Channel>,
     placement: PlacementServiceClient<Channel>,
     payload: Vec<u8>,
+    /// Places that were not given back yet.
+    held: Vec<String>,
 }
 
 impl Caller {
@@ -79,6 +84,7 @@ impl Caller {
             echo: EchoServiceClient::new(connections.echo[at].clone()),
             placement: PlacementServiceClient::new(connections.services[at].clone()),
             payload: vec![7; PAYLOAD_BYTES],
+            held: Vec::new(),
         }
     }
 
@@ -94,17 +100,36 @@ impl Caller {
                 let request = v1::PlaceRequest { dry_run: true, ..request() };
                 self.placement.place(request).await.map(|_| true)
             }
-            Call::PlaceAndCancel => {
-                let request = request();
-                let request_id = request.request_id.clone();
-                match self.placement.place(request).await {
-                    Ok(_) => self.cancel(request_id).await.map(|()| true),
-                    Err(status) if status.code() == Code::ResourceExhausted => Ok(false),
-                    Err(status) => Err(status),
-                }
+            Call::PlaceAndCancel => match self.place().await? {
+                Some(request_id) => self.cancel(request_id).await.map(|()| true),
+                None => Ok(false),
+            },
+            Call::Ask => {
+                let place = self.place().await?;
+                self.held.extend(place.clone());
+                Ok(place.is_some())
             }
             Call::OutcomeOfNothing => self.cancel(request().request_id).await.map(|()| true),
         }
+    }
+
+    /// The name of a place that is now ours. Absent: no host gave its consent.
+    async fn place(&mut self) -> Result<Option<String>, Status> {
+        let request = request();
+        let request_id = request.request_id.clone();
+        match self.placement.place(request).await {
+            Ok(_) => Ok(Some(request_id)),
+            Err(status) if status.code() == Code::ResourceExhausted => Ok(None),
+            Err(status) => Err(status),
+        }
+    }
+
+    /// Gives back what is held.
+    async fn cancel_held(&mut self) -> Result<(), Status> {
+        for request_id in std::mem::take(&mut self.held) {
+            self.cancel(request_id).await?;
+        }
+        Ok(())
     }
 
     async fn cancel(&mut self, request_id: String) -> Result<(), Status> {
@@ -152,7 +177,7 @@ impl Load {
                     let counter = if caller.once(call).await? { &answered } else { &refused };
                     counter.fetch_add(1, Ordering::Relaxed);
                 }
-                Ok(())
+                caller.cancel_held().await
             });
         }
         load
@@ -185,5 +210,6 @@ pub(crate) async fn one_at_a_time(
         caller.once(call).await?;
         times.push(begun.elapsed());
     }
+    caller.cancel_held().await?;
     Ok(times)
 }

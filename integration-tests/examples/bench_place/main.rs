@@ -22,7 +22,7 @@ const USAGE: &str = "usage: bench_place [--quick] [--json] [--only WORD] [--host
   --json       one JSON document on standard output instead of the table
   --only WORD  only measurements whose name contains the word: dry_run, reserve, consent, tls, growth
   --hosts N    hosts of the usual farm, 1000 unless told otherwise
-  --profile LOAD  one load for 20 s and nothing else, for a profiler: echo, dry_run, place, outcome";
+  --profile LOAD  one load for 20 s and nothing else, for a profiler: echo, dry_run, place, consent, outcome";
 
 /// Hosts of the usual farm.
 const USUAL: usize = 1000;
@@ -54,7 +54,8 @@ impl Options {
                 }
                 "--profile" => {
                     let load = arguments.next().and_then(|word| Call::named(&word));
-                    options.profile = Some(load.ok_or("--profile needs echo, dry_run, place or outcome")?);
+                    options.profile =
+                        Some(load.ok_or("--profile needs echo, dry_run, place, consent or outcome")?);
                 }
                 _ => return Err(format!("unknown option `{argument}`")),
             }

@@ -12,6 +12,8 @@ use crate::load::{Call, Load};
 
 /// A load runs for so long before it is looked at.
 const WARM_UP: Duration = Duration::from_millis(100);
+/// After a load that hosts report of: they do so at most every tenth of a second.
+const SETTLE: Duration = Duration::from_millis(250);
 /// Share of the machine that others may take: the clock that tells it is a hundredth of a second coarse.
 const OTHERS_MOST: f64 = 0.06;
 
@@ -68,7 +70,12 @@ impl Pace {
         tokio::time::sleep(self.window).await;
         let (server, ours) = (server.spent(), ours.spent());
         let (wall, now, busy) = (begun.elapsed(), load.answers(), machine_busy().saturating_sub(busy));
+        let has_changed_hosts = matches!(call, Call::Ask | Call::PlaceAndCancel);
         load.end().await.with_context(|| format!("under load {call:?} of farm {}", farm.name))?;
+        if has_changed_hosts {
+            // Hosts go on telling of it for a moment, which is not the next load's.
+            tokio::time::sleep(SETTLE).await;
+        }
         let (answered, refused) = ((now.0 - answered.0) as f64, (now.1 - answered.1) as f64);
         let wall = wall.as_secs_f64();
         Ok(Window {

@@ -79,6 +79,15 @@ pub(crate) fn run(workspace: &Workspace, bench: &Bench) -> anyhow::Result<()> {
     }
 }
 
+/// The bench of storms with few seeds, as every change is tested with.
+///
+/// # Errors
+///
+/// When it cannot be built, or when the model is off.
+pub(crate) fn quick_storm(workspace: &Workspace) -> anyhow::Result<()> {
+    storm::run(workspace, &Options { quick: true, json: false })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -184,7 +184,7 @@ impl<'a> Assessment<'a> {
         if pool.policy.method != Method::WeightedLoad || !pool.policy.predict {
             return metrics;
         }
-        let (expected_cpu, expected_memory) = predict::expected_points(pool, host, word);
+        let (expected_cpu, expected_memory) = predict::expected_points(pool, host, word, now);
         Metrics { expected_cpu, expected_memory, ..metrics }
     }
 
@@ -242,13 +242,23 @@ impl<'a> Assessment<'a> {
 
     /// Words that qualify an answer with the host at `position`, of what is known about itself.
     pub fn host_flags(&self, position: usize) -> Flags {
-        let availability = self.inputs.pool.hosts[position].availability(self.inputs.now);
-        // Of lost hosts the one with the fewest places comes first, whatever else is known or not.
         let at_its_door =
             u32::try_from(position).is_ok_and(|position| self.tier(position) == Ok(Tier::Blind));
+        self.flags_of(position, at_its_door, || self.terms(position))
+    }
+
+    /// The same where it is known whether the host is used although its agent is lost, and perhaps its terms.
+    pub(super) fn flags_of(
+        &self,
+        position: usize,
+        at_its_door: bool,
+        terms: impl Fn() -> Option<LoadTerms>,
+    ) -> Flags {
+        let availability = self.inputs.pool.hosts[position].availability(self.inputs.now);
         let incomplete = match self.inputs.pool.policy.method {
+            // Of lost hosts the one with the fewest places comes first, whatever else is known or not.
             _ if at_its_door => false,
-            Method::WeightedLoad => self.terms(position).is_none_or(|terms| terms.filled.any()),
+            Method::WeightedLoad => terms().is_none_or(|terms| terms.filled.any()),
             Method::Predictive => self.predicted(position).is_incomplete,
             Method::Availability | Method::FillFirst => false,
         };

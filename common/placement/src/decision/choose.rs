@@ -197,12 +197,13 @@ fn choice(assessment: &Assessment<'_>, position: u32, standing: &Standing) -> Ch
     let Class { tier, at_pending_limit, .. } = standing.class;
     let limits = Limits::of(&inputs.pool.hosts[at], &inputs.pool.policy);
     let by_load = inputs.pool.policy.method == Method::WeightedLoad && tier != Tier::Blind;
+    let terms = if by_load { assessment.terms(at) } else { None };
     Choice {
         position,
         adds_users: assessment.adds_users(at),
         reason: reason_of(inputs, tier),
         flags: assessment
-            .host_flags(at)
+            .flags_of(at, tier == Tier::Blind, || terms)
             .with(Flags::ALL_BUSY, tier == Tier::Busy)
             .with(Flags::OVER_PENDING, at_pending_limit)
             .with(Flags::PARTIAL_VIEW, inputs.pool.is_partial())
@@ -211,7 +212,7 @@ fn choice(assessment: &Assessment<'_>, position: u32, standing: &Standing) -> Ch
         tier,
         limits: Some(limits).filter(|limits| limits.any() && assessment.can_be_asked(at)),
         score: standing.rank.shown(),
-        terms: assessment.terms(at).filter(|_| by_load),
+        terms,
         tied: 1,
         alternatives: Vec::new(),
         redirect: redirect::of_ranked(assessment, position),

@@ -1,10 +1,10 @@
 //! Who is worth looking at in a pool too large to be looked at as a whole?
 //!
-//! Looking at a host costs a nanosecond or two, so a thousand of them cost less than the call that asks; a hundred
-//! thousand do not. The best of some hosts drawn at random is nearly as good as the best of all: of 32, all but one in
-//! three thousand times it is one of the best quarter, and on average one of the best 3 %. So the classes are looked up
-//! once for each snapshot, a decision draws from the best of them, and what it drew it looks at as it is now: a host that
-//! has filled up since, or fallen silent, is as little a candidate as in any other pool.
+//! Looking at a host costs two or three nanoseconds, so a few hundred of them cost less than the call that asks; a hundred
+//! thousand do not. The best of some hosts drawn at random is nearly as good as the best of all: of 16 it is one of the
+//! best 6 % on average, and in a storm of logins, where the hosts of a class are much alike, nobody can tell. So the
+//! classes are looked up once for each snapshot, a decision draws from the best of them, and what it drew it looks at as it
+//! is now: a host that has filled up since, or fallen silent, is as little a candidate as in any other pool.
 //!
 //! What a host's load is compared with is that of the snapshot. If the draw finds too few of the class that it was made
 //! from, it is repeated once with more, and then the whole pool is looked at. So it is for requests that few hosts can
@@ -24,12 +24,12 @@ use super::{
 };
 use crate::{farm::PoolView, load::Scale};
 
-/// Pools and lists of holders up to this size are looked at as a whole: that costs about as much as drawing from them
-/// twice. With twice as many, a decision would cost twice as much just below as just above.
-const LOOKED_AT: usize = 1024;
-/// Hosts drawn. With half as many the chosen host is one of the best 6 % on average instead of 3 %; with twice as many a
-/// decision costs a microsecond more.
-const DRAWN: usize = 32;
+/// Pools and lists of holders up to this size are looked at as a whole, which costs as much as a draw does. With twice as
+/// many, decisions cost twice as much just below it as above.
+const LOOKED_AT: usize = 512;
+/// Hosts drawn. In modelled storms among 1000 and 10 000 hosts the 99th percentile of logon times is within 1 % of that of
+/// whole pools looked at. With twice as many it is within 0.5 %, and a decision costs half as much again.
+const DRAWN: usize = 16;
 /// The same for the second draw: enough where one host in thirty fits.
 const DRAWN_AGAIN: usize = 256;
 /// Fewer than this of the best class would not do: see the draw among several coordinators.

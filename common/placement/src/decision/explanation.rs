@@ -28,7 +28,8 @@ pub struct HostNumbers {
     pub cpu_percent: Option<f64>,
     /// Memory in use, percent 0..=100.
     pub memory_percent: Option<f64>,
-    /// Points that the logins on their way are expected to add to the CPU. Absent: the pool does not predict.
+    /// Points that the logins on their way are expected to add to the CPU; below 0 if logons that it was measured with
+    /// have ended since. Absent: the pool does not predict.
     pub expected_cpu: Option<f64>,
     /// Points that they are expected to add to the memory in use.
     pub expected_memory: Option<f64>,

@@ -60,7 +60,7 @@ pub use flags::Flags;
 pub use look::{HostLook, NO_DATA, USERS_UNKNOWN, reason_of_state};
 pub use order::Tier;
 pub(crate) use order::code_of_tier;
-pub(crate) use predict::{demand_input, expected_of};
+pub(crate) use predict::{demand_input, expected_demand, expected_of};
 pub use record::{DecisionRecord, ExplainedRecord, RecordedChoice, RecordedRedirect};
 pub use redirect::{Redirect, RedirectReason};
 pub use refusal::{Refusal, RefusalKind};

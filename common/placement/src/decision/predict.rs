@@ -3,6 +3,11 @@
 //! A report shows what was there when it was measured. What was placed since is known exactly, and what it costs is
 //! learned: the predictive method ranks by the sum of both, and the weighted load adds it to CPU and memory, as it adds
 //! the places to the users.
+//!
+//! A place ends when its session is seen, and then its logon is in neither the places nor the CPU of the last interval.
+//! So where the background demand of a host is known, its CPU is not what was measured and its places, but the demand that
+//! is expected now: the background, the sessions, and the logons in progress and on their way. That may be less than was
+//! measured, when logons that were measured have ended since. Without the background only the places are added.
 
 use usher_types::BootTime;
 
@@ -34,14 +39,27 @@ pub(super) fn predicted(pool: &PoolView, host: &HostView, word: CellWord, now: B
     PredictedLoad::of(&demand_input(host, word, now), &pool.typical, &pool.costs)
 }
 
-/// What the places on a host are expected to add to its CPU and memory, points of a percentage, >= 0. Nothing where the
-/// size of the host is not known, nor that of any other.
-pub(super) fn expected_points(pool: &PoolView, host: &HostView, word: CellWord) -> (f64, f64) {
+/// What the logins on their way to a host are expected to add to its CPU and memory, points of a percentage: to the CPU
+/// perhaps less than nothing. Nothing where the size of the host is not known, nor that of any other.
+pub(super) fn expected_points(pool: &PoolView, host: &HostView, word: CellWord, now: BootTime) -> (f64, f64) {
     let (places, young) = (f64::from(word.places()), f64::from(young_places(host, word)));
-    expected_of(&pool.costs, &pool.typical, host, places, young)
+    let (cpu, memory) = expected_of(&pool.costs, &pool.typical, host, places, young);
+    let demand = expected_demand(&pool.costs, &pool.typical, &demand_input(host, word, now));
+    let measured = host.reading.as_deref().and_then(|reading| reading.cpu_percent);
+    let signed = demand.zip(measured).map(|(demand, measured)| 100.0 * demand - measured);
+    (signed.unwrap_or(cpu), memory)
 }
 
-/// The same of so many places, of which so many are young.
+/// The demand that is expected of a host before the login that is asked for, share of its cores; may pass 1. Absent: its
+/// background is not known, or the size of no host is.
+pub(crate) fn expected_demand(costs: &LearnedCosts, typical: &Typical, input: &DemandInput) -> Option<f64> {
+    input.background?;
+    input.cores.or(typical.cores)?;
+    // A host that has just booted is slow at what it starts, not at what it does.
+    Some(PredictedLoad::of(&DemandInput { ramp: None, ..*input }, typical, costs).demand_before())
+}
+
+/// What so many places add, of which so many are young, >= 0.
 pub(crate) fn expected_of(
     costs: &LearnedCosts,
     typical: &Typical,

@@ -3,8 +3,8 @@
 //! Most of what a decision asks of a host changes with its reports only: its state but for its users and places, its
 //! numbers, its limit, its zone. That is computed when the farm is published, by the functions that everything else asks
 //! (`state_of` and those of [`HostView`]), and kept in columns. A host that is unusual, because it ramps up, is penalised,
-//! shares its places out, or may be chosen although nothing is known of it, is only marked: it is looked at one by one.
-//! So is one of which something has changed by the passing of time alone since.
+//! shares its places out or keeps some for others, or may be chosen although nothing is known of it, is only marked: it is
+//! looked at one by one. So is one of which something has changed by the passing of time alone since.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use usher_types::{BootTime, HostState, Method, Policy, Zone};
 
 use super::{CellWord, Grace, HostView, StateInput, state_of};
 use crate::{
-    decision::{Limits, code_of_tier, demand_input, expected_of},
+    decision::{Limits, code_of_tier, demand_input, expected_demand, expected_of},
     load::{
         DemandColumns, DemandInput, LANES, LearnedCosts, LoadColumns, Metrics, PredictedLoad, Typical, decay,
     },
@@ -319,12 +319,19 @@ fn set_load(
         Some(_) if light.policy.predict => expected_of(light.costs, light.typical, host, places, young),
         _ => (0.0, 0.0),
     };
+    let demand = demand_input(host, CellWord::NOBODY, light.now);
+    let without_logons = DemandInput { load_age_seconds: f64::MAX, ..demand };
+    let steady = metrics
+        .filter(|metrics| light.policy.predict && metrics.cpu.is_some())
+        .and_then(|_| expected_demand(light.costs, light.typical, &without_logons));
     columns.bias[at] = if metrics.is_some() { 0.0 } else { f64::INFINITY };
-    columns.cpu[at] = share(metrics.and_then(|metrics| metrics.cpu));
+    columns.cpu[at] = steady.unwrap_or_else(|| share(metrics.and_then(|metrics| metrics.cpu)));
+    columns.still[at] = if steady.is_some() { still(&demand, light) } else { 0.0 };
     columns.memory[at] = share(metrics.and_then(|metrics| metrics.memory));
+    columns.capacity[at] = capacity;
     columns.per_capacity[at] = 1.0 / capacity;
     columns.processes[at] = processes;
-    columns.young_cpu[at] = expected(0.0, 1.0).0 / 100.0;
+    columns.logon_cpu[at] = expected(0.0, 1.0).0 / 100.0;
     columns.place_cpu[at] = expected(1.0, 0.0).0 / 100.0;
     columns.place_memory[at] = expected(1.0, 0.0).1 / 100.0;
     columns.aged[at] = f64::from(host.aged_places);
@@ -352,11 +359,16 @@ fn set_demand(
     columns.base[at] = alone.demand + columns.session[at] * input.logons;
     columns.memory[at] = alone.memory_used.unwrap_or(0.0);
     columns.place_memory[at] = with_place.memory_used.unwrap_or(0.0) - columns.memory[at];
+    columns.still[at] = still(&input, light);
+    columns.aged[at] = f64::from(host.aged_places);
+}
+
+/// Logons in progress in the last Load of a host, as many as would be left of them at the instant of reference.
+fn still(input: &DemandInput, light: &Light<'_>) -> f64 {
     // Reports may be newer than the instant of reference: more of these logons were in progress then.
     let measured = light.now.before(Duration::from_secs_f64(input.load_age_seconds));
     let seconds = light.since.since(measured).as_secs_f64() - measured.since(light.since).as_secs_f64();
-    columns.still[at] = input.logons * decay(seconds, light.costs);
-    columns.aged[at] = f64::from(host.aged_places);
+    input.logons * decay(seconds, light.costs)
 }
 
 /// Beyond all time.

@@ -48,16 +48,20 @@ impl Default for Counts {
 pub(crate) struct LoadColumns {
     /// 0; infinite of a host that is none of the candidates.
     pub(crate) bias: Column,
-    /// Busy share, 0..=1; 0 if not known.
+    /// Busy share, 0..=1, or the demand expected without logons, which may pass 1; 0 if not known.
     pub(crate) cpu: Column,
+    /// Logons in progress in the last Load, as many as would be left of them at the instant of reference. 0 where the busy
+    /// share stands for all.
+    pub(crate) still: Column,
     /// Memory in use, 0..=1; 0 if not known.
     pub(crate) memory: Column,
     /// Processes per unit of capacity; 0 if not known.
     pub(crate) processes: Column,
-    /// 1 / capacity.
+    /// Its capacity, infinite of a host that is none of the candidates; and 1 / capacity.
+    pub(crate) capacity: Column,
     pub(crate) per_capacity: Column,
-    /// Share of the CPU that a young place is expected to take.
-    pub(crate) young_cpu: Column,
+    /// Share of the CPU that a logon, or a young place, is expected to take.
+    pub(crate) logon_cpu: Column,
     /// Share that every place is expected to take.
     pub(crate) place_cpu: Column,
     /// Share of the memory that every place is expected to take.
@@ -71,10 +75,12 @@ impl Default for LoadColumns {
         Self {
             bias: [f64::INFINITY; LANES],
             cpu: NONE,
+            still: NONE,
             memory: NONE,
             processes: NONE,
+            capacity: [f64::INFINITY; LANES],
             per_capacity: NONE,
-            young_cpu: NONE,
+            logon_cpu: NONE,
             place_cpu: NONE,
             place_memory: NONE,
             aged: NONE,
@@ -91,11 +97,13 @@ pub(crate) struct LoadFactors {
     processes: f64,
     per_top_users: f64,
     per_top_processes: f64,
+    /// What is left now of a logon that was in progress at the instant of reference.
+    decay: f64,
 }
 
 impl LoadFactors {
-    /// Of a pool with this scale.
-    pub(crate) fn new(scale: &Scale) -> Self {
+    /// Of a pool with this scale and these costs, `seconds` after the instant of reference.
+    pub(crate) fn new(scale: &Scale, costs: &LearnedCosts, seconds: f64) -> Self {
         let weights = scale.weights();
         let inverse = |top: f64| if top > 0.0 { 1.0 / top } else { 0.0 };
         Self {
@@ -105,14 +113,15 @@ impl LoadFactors {
             processes: weights.processes_percent,
             per_top_users: inverse(scale.top_users),
             per_top_processes: inverse(scale.top_processes),
+            decay: decay(seconds, costs),
         }
     }
 
-    /// The weighted load of the host at `at`, with so many users, those of places among them, and places.
+    /// The weighted load of the candidate at `at`, with so many users, those of places among them, and places.
     #[inline(always)]
     pub(crate) fn score(&self, host: &LoadColumns, at: usize, users: f64, places: f64) -> f64 {
-        let young = high(places - host.aged[at], 0.0);
-        let cpu = host.cpu[at] + host.young_cpu[at] * young + host.place_cpu[at] * places;
+        let logons = host.still[at] * self.decay + high(places - host.aged[at], 0.0);
+        let cpu = host.cpu[at] + host.logon_cpu[at] * logons + host.place_cpu[at] * places;
         let memory = host.memory[at] + host.place_memory[at] * places;
         self.sum(host, at, cpu, memory, users)
     }
@@ -120,7 +129,8 @@ impl LoadFactors {
     /// The same where nobody is on the way.
     #[inline(always)]
     pub(crate) fn score_without_places(&self, host: &LoadColumns, at: usize, users: f64) -> f64 {
-        self.sum(host, at, host.cpu[at], host.memory[at], users)
+        let cpu = host.cpu[at] + host.logon_cpu[at] * host.still[at] * self.decay;
+        self.sum(host, at, cpu, host.memory[at], users)
     }
 
     #[inline(always)]
@@ -131,20 +141,19 @@ impl LoadFactors {
             + self.memory * low(memory, 1.0)
             + self.users * low(users, 1.0)
             + self.processes * low(processes, 1.0)
-            + host.bias[at]
     }
 
     /// Of every host of a chunk.
     pub(crate) fn scores(&self, host: &LoadColumns, counts: &Counts, scores: &mut Column) {
         for (at, score) in scores.iter_mut().enumerate() {
-            *score = self.score(host, at, counts.users[at], counts.places[at]);
+            *score = self.score(host, at, counts.users[at], counts.places[at]) + host.bias[at];
         }
     }
 
     /// The same where nobody is on their way.
     pub(crate) fn scores_without_places(&self, host: &LoadColumns, counts: &Counts, scores: &mut Column) {
         for (at, score) in scores.iter_mut().enumerate() {
-            *score = self.score_without_places(host, at, counts.users[at]);
+            *score = self.score_without_places(host, at, counts.users[at]) + host.bias[at];
         }
     }
 }

@@ -105,6 +105,12 @@ pub struct PredictedLoad {
 }
 
 impl PredictedLoad {
+    /// Expected demand without this login, share of the cores; may pass 1.
+    pub fn demand_before(&self) -> f64 {
+        // Each of the logons is as dear, this one among them.
+        self.background + self.sessions + self.logons * self.logons_expected / (self.logons_expected + 1.0)
+    }
+
     /// Low is good.
     pub fn score(&self) -> f64 {
         self.background + self.logons + self.sessions + self.memory + self.scarce_memory

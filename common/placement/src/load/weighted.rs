@@ -6,7 +6,8 @@
 //! * CPU and memory are percentages already. Users and processes become shares of the largest number in the pool, so
 //!   that no host's absolute size has to be known; both are divided by the host's `capacity` first, so that a host
 //!   twice as large may have twice as many.
-//! * CPU and memory add what the places given out and not seen yet are expected to cost, if the pool predicts.
+//! * CPU and memory add what the logins on their way are expected to cost, if the pool predicts. Where the demand of a host
+//!   is known, its CPU is the demand that is expected now, without logons that have ended since it was measured.
 //! * Users count the places given out and not seen yet. Reports are seconds old; without the places, every login of a
 //!   storm would go to the host that was emptiest in the last report.
 //! * A host that has just booted counts as a smaller one for a while, so that it is not sent every login at once. The
@@ -23,7 +24,8 @@ pub struct Metrics {
     pub cpu: Option<f64>,
     /// Share in use, percent 0..=100.
     pub memory: Option<f64>,
-    /// What the places given out and not seen yet are expected to add to the CPU, points, >= 0.
+    /// What the logins on their way are expected to add to the CPU, points; below 0 if logons that it was measured with
+    /// have ended since.
     pub expected_cpu: f64,
     /// What they are expected to add to the memory in use, points, >= 0.
     pub expected_memory: f64,

@@ -17,7 +17,7 @@ fn crowd(hosts: usize, policy: PolicyChange, users_of: impl Fn(usize) -> u32) ->
     let mut sim = Sim::new();
     sim.apply(PolicyChange { weights: only_users(), ..policy });
     for n in 0..hosts {
-        let zone = Some(Zone::new(if n % 50 == 0 { "near" } else { "far" }).unwrap());
+        let zone = Some(Zone::new(if n.is_multiple_of(50) { "near" } else { "far" }).unwrap());
         sim.farm.attach(&Hello { zone, ..hello(&format!("h{n}")) }, None, false).unwrap();
         sim.report(&format!("h{n}"), users(users_of(n)));
     }
@@ -40,8 +40,8 @@ fn of_two_thousand_hosts_one_of_the_best_is_chosen_without_looking_at_all() {
         ranks.push(number(placed.host()));
     }
     let mean = ranks.iter().sum::<usize>() / ranks.len();
-    assert!((20..120).contains(&mean), "the best of 32 is one of the best 3 % on average: {mean}");
-    assert!(ranks.iter().all(|rank| *rank < 1000));
+    assert!((60..200).contains(&mean), "the best of 16 is one of the best 6 % on average: {mean}");
+    assert!(ranks.iter().all(|rank| *rank < 1500));
 }
 
 // rule: tie-draw-large
@@ -64,7 +64,7 @@ fn a_decision_on_a_draw_is_explained_by_what_was_drawn() {
     });
     let drawn = explanation.drawn.unwrap();
     assert_eq!((drawn.of, drawn.best_class), (1500, 1500));
-    assert!((32..40).contains(&drawn.looked_at));
+    assert_eq!(drawn.looked_at, 16);
     assert_eq!(explanation.hosts.len(), drawn.looked_at);
     assert_eq!(explanation.decision, placed.decision);
     assert_eq!(explanation.hosts[0].position, placed.decision.position().unwrap() as usize);
@@ -118,7 +118,7 @@ fn of_a_large_pool_the_hosts_of_the_clients_zone_come_first() {
     for zone in ["near", "far", "elsewhere"] {
         let client_zone = Some(Zone::new(zone).unwrap());
         let placed = sim.decide(&Request { client_zone, ..ask(zone) }, &[]);
-        let is_near = number(placed.host()) % 50 == 0;
+        let is_near = number(placed.host()).is_multiple_of(50);
         assert!(zone == "elsewhere" || is_near == (zone == "near"), "{zone}");
     }
 }

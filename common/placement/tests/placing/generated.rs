@@ -273,7 +273,9 @@ fn is_out_of_places(pool: &PoolView, position: usize, request: &Request, lost: b
     let used = word.users().map(|users| users + listed.0 + kept.0);
     let own = word.pending_users() - listed.0;
     // A host that can be asked says itself whether it is full: of what it keeps for others it gives nothing.
-    let free_users = users.map(|limit| used.is_some_and(|used| share(limit, used) >= own + request.cost));
+    // One that was never heard is asked, too: it knows its users.
+    let fits = |limit: u32| used.map_or(asked, |used| share(limit, used) >= own + request.cost);
+    let free_users = users.map(fits);
     free_logons == Some(false) || free_users == Some(false)
 }
 

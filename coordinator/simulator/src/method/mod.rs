@@ -42,9 +42,9 @@ pub(crate) trait Placer {
 
 /// The best of all in steps of ten percent, on seeds that no figure is made from: `storm --weights` finds them.
 const BEST_WEIGHTS: WeightsChange = WeightsChange {
-    cpu_percent: Some(10.0),
+    cpu_percent: Some(90.0),
     memory_percent: Some(0.0),
-    users_percent: Some(90.0),
+    users_percent: Some(10.0),
     processes_percent: Some(0.0),
 };
 
