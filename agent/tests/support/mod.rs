@@ -118,6 +118,11 @@ impl Stream {
         self.to_agent.send(Ok(v1::AttachResponse { message: Some(message) })).await.unwrap();
     }
 
+    /// For whoever speaks beside the test.
+    pub(crate) fn sender(&self) -> mpsc::Sender<Result<v1::AttachResponse, Status>> {
+        self.to_agent.clone()
+    }
+
     pub(crate) async fn refuse(self, status: Status) {
         self.to_agent.send(Err(status)).await.unwrap();
     }

@@ -30,11 +30,11 @@ pub(super) const KEEP_REDUCED: Duration = Duration::from_secs(24 * 3600);
 pub(super) const MOST_REDUCED: usize = 100_000;
 /// Of all together.
 pub(super) const MOST_BYTES: usize = 64 * 1024 * 1024;
-/// Hosts explained in one second of decisions: a hundredth of a core, and twenty decisions in a pool of a thousand, which
-/// is a storm of logins already.
-const EXPLAINED_PER_SECOND: f64 = 20_000.0;
+/// Hosts explained in one second of decisions: a hundredth of a core, and ten decisions in a pool of a thousand, which is a
+/// storm of logins already.
+const EXPLAINED_PER_SECOND: f64 = 10_000.0;
 /// What a quiet time saves up.
-const EXPLAINED_AT_ONCE: f64 = 10.0 * EXPLAINED_PER_SECOND;
+const EXPLAINED_AT_ONCE: f64 = 20.0 * EXPLAINED_PER_SECOND;
 
 /// The decisions that are kept, oldest first. Those made at the same time may come out of order, so they are only nearly
 /// sorted.
