@@ -1,11 +1,11 @@
 //! What do hosts hear of places that they were not asked for, and when?
 //!
-//! Nobody waits for it, so it waits a little itself: what comes within 20 ms goes out together, in order. A place that was
-//! given and taken back within that time is not told at all: its host could only have forgotten it again. In a storm of
-//! logins that are tried and given up this is most of what there would be to tell.
+//! Nobody waits for it, so it waits a little itself, 10 to 20 ms, and then goes out together with others, in order. A place
+//! that was given and taken back within 10 ms is not told at all: its host could only have forgotten it again. In a storm
+//! of logins that are tried and given up this is most of what there would be to tell.
 //!
 //! A place's first word is only left out if nothing about it can have gone out before: that is known of those that are
-//! younger than the last round. What a login came to, and every end for another reason, is always told.
+//! younger than whatever was told. What a login came to, and every end for another reason, is always told.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -16,12 +16,12 @@ use std::{
 use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
 use usher_placement::decision::{HostMessage, ToHost};
 use usher_proto::{self as proto, v1::attach_response::Message, write};
-use usher_types::{EndReason, HostId, PendingLimit, Token, UserLimit};
+use usher_types::{BootTime, EndReason, HostId, PendingLimit, Token, UserLimit};
 
 use crate::shared::Shared;
 
-/// How long a message waits for others. Well below what a login takes to come to its host.
-const HOLD: Duration = Duration::from_millis(20);
+/// Between two rounds: a message waits for one to two of them. Well below what a login takes to come to its host.
+const ROUND: Duration = Duration::from_millis(10);
 /// Messages that may wait. Beyond that they go out at once: a host takes them late, twice and out of order.
 const QUEUE: usize = 65_536;
 
@@ -52,37 +52,77 @@ pub(crate) fn all(shared: &Shared, messages: Vec<ToHost>) {
     }
 }
 
-/// Tells hosts what waits, round by round.
-pub(crate) async fn tell_hosts(shared: Arc<Shared>, mut waiting: Waiting) {
-    let mut drained_at = None;
-    while let Some(first) = waiting.recv().await {
-        tokio::time::sleep(HOLD).await;
-        let mut round = vec![first];
-        // Bounded: those who go on telling meanwhile wait for the next round.
-        while round.len() < QUEUE
-            && let Ok(next) = waiting.try_recv()
-        {
-            round.push(next);
+/// Tells hosts what waits, round by round: each message with the round after the one that found it.
+pub(crate) async fn tell_hosts(shared: Arc<Shared>, mut queue: Waiting) {
+    let mut rounds = Rounds::default();
+    loop {
+        let mut fresh = Vec::new();
+        if rounds.held.is_empty() {
+            match queue.recv().await {
+                Some(first) => fresh.push(first),
+                None => return,
+            }
         }
-        // Whatever was told of a place that is given from now on comes in a later round.
-        let drained_now = shared.now();
-        let is_news = |token: &Token| {
-            let since = shared.ledger.get(token).map(|grant| grant.since);
-            since.is_some_and(|since| drained_at.is_none_or(|drained| since > drained))
-        };
-        for message in without_the_undone(round, is_news) {
+        tokio::time::sleep(ROUND).await;
+        // Bounded: those who go on telling meanwhile wait for the next round.
+        while fresh.len() < QUEUE
+            && let Ok(next) = queue.try_recv()
+        {
+            fresh.push(next);
+        }
+        // Whatever is told of a place that is given from now on is found by a later round.
+        let now = shared.now();
+        let given_at = |token: &Token| shared.ledger.get(token).map(|grant| grant.since);
+        for message in rounds.next(fresh, now, given_at) {
             send(&shared, message);
         }
-        drained_at = Some(drained_now);
     }
 }
 
-/// The messages without those of places that were given and cancelled among them. `is_news`: nothing can have been told
-/// of the token's place before.
-fn without_the_undone(round: Vec<ToHost>, is_news: impl Fn(&Token) -> bool) -> impl Iterator<Item = ToHost> {
+/// What was found, and when.
+#[derive(Debug, Default)]
+struct Rounds {
+    /// Found by the last round, to be told by the next.
+    held: Vec<ToHost>,
+    /// When the last round looked, and the one before: what that one found has been told.
+    looked_at: [Option<BootTime>; 2],
+}
+
+impl Rounds {
+    /// What is to be told now. `given_at`: when the place of a token was given.
+    fn next(
+        &mut self,
+        fresh: Vec<ToHost>,
+        now: BootTime,
+        given_at: impl Fn(&Token) -> Option<BootTime>,
+    ) -> Vec<ToHost> {
+        let told_up_to = self.looked_at[1];
+        let is_news =
+            |token: &Token| given_at(token).is_some_and(|since| told_up_to.is_none_or(|told| since > told));
+        let held = self.held.len();
+        let mut all = std::mem::take(&mut self.held);
+        all.extend(fresh);
+        let mut left = without_the_undone(all, held, is_news);
+        self.held = left
+            .split_off(left.iter().take_while(|(is_held, _)| *is_held).count())
+            .into_iter()
+            .map(|(_, message)| message)
+            .collect();
+        self.looked_at = [Some(now), self.looked_at[0]];
+        left.into_iter().map(|(_, message)| message).collect()
+    }
+}
+
+/// The messages without those of places that were given and cancelled among them, each with whether it is of the first
+/// `held`. `is_news`: nothing can have been told of the token's place before.
+fn without_the_undone(
+    messages: Vec<ToHost>,
+    held: usize,
+    is_news: impl Fn(&Token) -> bool,
+) -> Vec<(bool, ToHost)> {
     let mut given: HashMap<(HostId, Token), (usize, u32)> = HashMap::new();
-    let mut undone = vec![false; round.len()];
-    for (at, ToHost { host_id, message }) in round.iter().enumerate() {
+    let mut undone = vec![false; messages.len()];
+    for (at, ToHost { host_id, message }) in messages.iter().enumerate() {
         let key = |token: &Token| (host_id.clone(), token.clone());
         match message {
             HostMessage::Expect(place) => match given.entry(key(&place.token)) {
@@ -103,7 +143,8 @@ fn without_the_undone(round: Vec<ToHost>, is_news: impl Fn(&Token) -> bool) -> i
             }
         }
     }
-    round.into_iter().zip(undone).filter_map(|(message, undone)| (!undone).then_some(message))
+    let numbered = messages.into_iter().zip(undone).enumerate();
+    numbered.filter_map(|(at, (message, undone))| (!undone).then_some((at < held, message))).collect()
 }
 
 fn send(shared: &Shared, ToHost { host_id, message }: ToHost) {
@@ -167,30 +208,52 @@ mod tests {
         to_host(HostMessage::Outcome { token, outcome, cause: None, succeeded_elsewhere: false })
     }
 
-    fn told(round: Vec<ToHost>) -> Vec<ToHost> {
-        without_the_undone(round, |_| true).collect()
+    fn at(ms: u64) -> BootTime {
+        BootTime::from_micros(ms * 1000)
+    }
+
+    /// What two rounds tell of this, all of it found by the first, the places given just before it.
+    fn told(found: Vec<ToHost>) -> Vec<ToHost> {
+        let mut rounds = Rounds::default();
+        assert_eq!(rounds.next(found, at(10), |_| Some(at(5))), [], "everything waits for a round");
+        rounds.next(Vec::new(), at(20), |_| Some(at(5)))
     }
 
     #[test]
     fn a_place_that_was_given_and_cancelled_at_once_is_never_told() {
-        let round = vec![expect("1", 1), expect("2", 1), end("1", 1, EndReason::Cancelled), expect("3", 1)];
-        assert_eq!(told(round), [expect("2", 1), expect("3", 1)]);
+        let found = vec![expect("1", 1), expect("2", 1), end("1", 1, EndReason::Cancelled), expect("3", 1)];
+        assert_eq!(told(found), [expect("2", 1), expect("3", 1)]);
+    }
+
+    #[test]
+    fn a_round_between_a_place_and_its_end_does_not_matter() {
+        let mut rounds = Rounds::default();
+        let given_at = |_: &Token| Some(at(9));
+        assert_eq!(rounds.next(vec![expect("1", 1), expect("2", 1)], at(10), given_at), []);
+        let ended = vec![end("1", 1, EndReason::Cancelled)];
+        assert_eq!(rounds.next(ended, at(20), given_at), [expect("2", 1)]);
+        assert_eq!(rounds.next(Vec::new(), at(30), given_at), []);
     }
 
     #[test]
     fn a_host_that_may_have_heard_of_the_place_hears_of_its_end() {
         let cancelled = || end("1", 1, EndReason::Cancelled);
         assert_eq!(told(vec![cancelled()]), [cancelled()]);
-        let known = vec![expect("1", 1), cancelled()];
-        assert_eq!(without_the_undone(known, |_| false).count(), 2);
-        let of_an_earlier_attempt = vec![expect("1", 2), cancelled()];
-        assert_eq!(told(of_an_earlier_attempt).len(), 2);
+        assert_eq!(told(vec![expect("1", 2), cancelled()]).len(), 2, "an earlier attempt is meant");
+        let mut rounds = Rounds::default();
+        for round in 1..=4 {
+            rounds.next(Vec::new(), at(10 * round), |_| None);
+        }
+        // Retried: its first word went out long ago.
+        let again = vec![expect("1", 1), cancelled()];
+        rounds.next(again.clone(), at(50), |_| Some(at(5)));
+        assert_eq!(rounds.next(Vec::new(), at(60), |_| Some(at(5))), again);
     }
 
     #[test]
     fn what_became_of_a_login_is_always_told_and_in_order() {
-        let round = vec![expect("1", 1), failed("1"), end("1", 1, EndReason::Failed)];
-        assert_eq!(told(round.clone()), round);
+        let failed_and_ended = vec![expect("1", 1), failed("1"), end("1", 1, EndReason::Failed)];
+        assert_eq!(told(failed_and_ended.clone()), failed_and_ended);
         let cancelled = vec![expect("1", 1), failed("1"), end("1", 1, EndReason::Cancelled)];
         assert_eq!(told(cancelled.clone()), cancelled);
         let superseded = vec![expect("1", 1), end("1", 1, EndReason::Superseded)];
@@ -200,7 +263,7 @@ mod tests {
     #[test]
     fn two_hosts_under_one_token_do_not_speak_for_each_other() {
         let elsewhere = ToHost { host_id: HostId::new("b").unwrap(), ..end("1", 1, EndReason::Cancelled) };
-        let round = vec![expect("1", 1), elsewhere];
-        assert_eq!(told(round.clone()), round);
+        let found = vec![expect("1", 1), elsewhere];
+        assert_eq!(told(found.clone()), found);
     }
 }

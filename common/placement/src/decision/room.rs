@@ -1,10 +1,10 @@
 //! Does another login fit, as far as this coordinator may say?
 //!
 //! Room is the host's own affair where it can be asked: then it admits its places itself, but for what it keeps free for
-//! coordinators that have lost it. One that cannot be asked gives
-//! each of the K coordinators that it reports to its share, the K-th part of what was free when it spoke last. Of that it
-//! takes what it keeps for coordinators that had lost it before: they have their shares already. What was given here and
-//! it had not listed yet comes out of the own share. Together they cannot pass a limit, whoever of them is cut off.
+//! coordinators that have lost it. One that cannot be asked gives each of the K coordinators that it reports to its share,
+//! the K-th part of what was free when it spoke last, without what it keeps for coordinators that had lost it before: they
+//! have their shares already. What was given here and it had not listed yet comes out of the own share. Together they
+//! cannot pass a limit, whoever of them is cut off.
 //!
 //! It refuses to give out of the share again what may have been used: places that have ended only because their host was
 //! silent count until it is heard.
