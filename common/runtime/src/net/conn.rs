@@ -103,16 +103,11 @@ impl AsyncWrite for Conn {
         Pin::new(&mut *self.io).poll_shutdown(cx)
     }
 
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.io).poll_write_vectored(cx, bufs)
-    }
-
+    /// No, although the sockets can. HTTP/2 copies what is shorter than 1 KiB together then, and sends many answers with one
+    /// system call; otherwise it does so below 256 bytes only, and each answer to a placement would be a call of its own,
+    /// which is dearer than the decision.
     fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
+        false
     }
 }
 
