@@ -205,10 +205,16 @@ fn with_half_of_a_pool_lost_a_login_goes_where_logins_fail_rather_than_to_a_door
     open(&mut sim, &["a", "b"]);
     let placed = sim.place(&Request { dry_run: true, ..ask("r1") });
     assert_eq!((placed.choice().tier, placed.doors.len()), (Tier::Available, 0));
+    let open_doors = [(id("a"), true), (id("b"), true)];
+    let explained = sim.explain_with(&Request { dry_run: true, ..ask("r1") }, &open_doors);
+    assert!(matches!(&explained.decision, Decision::Take(choice) if choice.tier == Tier::Available));
     // Of the three that are left when one has said goodbye, two are lost.
     sim.farm.detach(&id("d"), 1, Some(Goodbye::HostShutdown), sim.now);
     let placed = sim.place(&Request { dry_run: true, ..ask("r2") });
     assert_eq!((placed.choice().tier, placed.doors.len()), (Tier::Blind, 2));
+    // Its explanation counts who is lost by itself.
+    let explained = sim.explain_with(&Request { dry_run: true, ..ask("r2") }, &placed.doors);
+    assert!(matches!(&explained.decision, Decision::Take(choice) if choice.tier == Tier::Blind));
     // A lost host that the login may not use opens no door either, whatever else is lost.
     let mut sim = silent(&["a"]);
     let only_lost_is_excluded = Request { exclude: vec!["a".into()], dry_run: true, ..ask("r3") };
