@@ -5,10 +5,12 @@ use std::sync::Arc;
 use tokio::sync::OnceCell;
 use tonic::Status;
 use usher_proto::v1;
-use usher_types::Token;
+use usher_types::{KeyHasher, Token};
 
 /// The content hash of the request that was decided, and what it came to.
 type Decided = (u64, Result<v1::Placement, Status>);
+
+type Requests = papaya::HashMap<Token, Arc<OnceCell<Decided>>, KeyHasher>;
 
 /// Who holds the cell of a call that nobody else waits for: the map, and the call.
 const ALONE: usize = 2;
@@ -16,7 +18,7 @@ const ALONE: usize = 2;
 /// Requests that are being decided, by token.
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
-    requests: papaya::HashMap<Token, Arc<OnceCell<Decided>>>,
+    requests: Requests,
 }
 
 impl InFlight {
@@ -37,7 +39,7 @@ impl InFlight {
 }
 
 struct Forget<'a> {
-    requests: &'a papaya::HashMap<Token, Arc<OnceCell<Decided>>>,
+    requests: &'a Requests,
     token: &'a Token,
     cell: &'a Arc<OnceCell<Decided>>,
 }

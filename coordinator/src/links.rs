@@ -19,7 +19,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use usher_proto::v1::{self, attach_response::Message};
-use usher_types::{BootTime, HostId, RefusalReason, Token};
+use usher_types::{BootTime, HostId, KeyHasher, RefusalReason, Token};
 
 /// Messages that may wait for one host: more than a full book of places after a reconnect.
 pub(crate) const OUTBOX: usize = 16_384;
@@ -168,9 +168,9 @@ pub(crate) type ConsentAnswer = Result<(), RefusalReason>;
 /// All open streams and open questions.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
-    links: papaya::HashMap<HostId, Arc<HostLink>>,
-    consents: papaya::HashMap<(HostId, Token, u32), Arc<Question<ConsentAnswer>>>,
-    checks: papaya::HashMap<(HostId, u64), Arc<Question<Option<bool>>>>,
+    links: papaya::HashMap<HostId, Arc<HostLink>, KeyHasher>,
+    consents: papaya::HashMap<(HostId, Token, u32), Arc<Question<ConsentAnswer>>, KeyHasher>,
+    checks: papaya::HashMap<(HostId, u64), Arc<Question<Option<bool>>>, KeyHasher>,
     next_check: AtomicU64,
 }
 

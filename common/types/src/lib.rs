@@ -4,6 +4,7 @@
 //! percentage of 354, an empty id), so that no later code has to ask again. Nothing here knows a clock, a socket or a
 //! thread: instants are passed in.
 
+mod hashing;
 mod hook_word;
 mod ids;
 mod limit_words;
@@ -21,6 +22,7 @@ mod time;
 mod units;
 mod user;
 
+pub use hashing::KeyHasher;
 pub use hook_word::{HookWord, UnknownHookWord};
 pub use ids::{
     BootId, DecisionId, GatewayId, HostId, HostName, IdError, OperationName, PoolName, RequestId, ResourceId,

@@ -16,7 +16,7 @@ use std::{
 use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
 use usher_placement::decision::{HostMessage, ToHost};
 use usher_proto::{self as proto, v1::attach_response::Message, write};
-use usher_types::{BootTime, EndReason, HostId, PendingLimit, Token, UserLimit};
+use usher_types::{BootTime, EndReason, HostId, KeyHasher, PendingLimit, Token, UserLimit};
 
 use crate::shared::Shared;
 
@@ -120,18 +120,17 @@ fn without_the_undone(
     held: usize,
     is_news: impl Fn(&Token) -> bool,
 ) -> Vec<(bool, ToHost)> {
-    let mut given: HashMap<(HostId, Token), (usize, u32)> = HashMap::new();
+    let mut given: HashMap<(&HostId, &Token), (usize, u32), KeyHasher> = HashMap::default();
     let mut undone = vec![false; messages.len()];
     for (at, ToHost { host_id, message }) in messages.iter().enumerate() {
-        let key = |token: &Token| (host_id.clone(), token.clone());
         match message {
-            HostMessage::Expect(place) => match given.entry(key(&place.token)) {
+            HostMessage::Expect(place) => match given.entry((host_id, &place.token)) {
                 // Told twice: it is not worth the thought.
                 Entry::Occupied(known) => drop(known.remove()),
                 Entry::Vacant(free) => drop(free.insert((at, place.attempt))),
             },
             HostMessage::End { token, attempt, reason: EndReason::Cancelled } => {
-                if let Some((expect, made_under)) = given.remove(&key(token))
+                if let Some((expect, made_under)) = given.remove(&(host_id, token))
                     && made_under <= *attempt
                     && is_news(token)
                 {
@@ -139,7 +138,7 @@ fn without_the_undone(
                 }
             }
             HostMessage::End { token, .. } | HostMessage::Outcome { token, .. } => {
-                given.remove(&key(token));
+                given.remove(&(host_id, token));
             }
         }
     }

@@ -24,7 +24,7 @@ const DRAWN: usize = 4;
 /// In a class so large that four are next to nothing, one of this many is drawn.
 const ONE_DRAWN_OF: usize = 256;
 /// Alternatives named in an answer.
-const ALTERNATIVES: usize = 8;
+const ALTERNATIVES: usize = 4;
 
 /// Why a host was chosen.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -166,6 +166,8 @@ pub struct Farm {
     replica_marks: BTreeMap<HostId, ReplicaMarks>,
     grace: Option<Grace>,
     last_tick: BootTime,
+    /// When what need not be remembered was last looked for.
+    last_sweep: BootTime,
     snapshot: Arc<Snapshot>,
     counts: (u32, u32),
     /// When a value that stands for a wrong one is next known no more.
@@ -186,6 +188,7 @@ impl Farm {
             replica_marks: BTreeMap::new(),
             grace: None,
             last_tick: now,
+            last_sweep: now,
             snapshot: Arc::default(),
             counts: (0, 0),
             next_expiry: None,

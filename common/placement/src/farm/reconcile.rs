@@ -7,7 +7,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use usher_types::{BootTime, EndReason, EndedPlace, HostId, Load, PendingPlace, Token, UserMatch};
+use usher_types::{BootTime, EndReason, EndedPlace, HostId, KeyHasher, Load, PendingPlace, Token, UserMatch};
 
 use super::{CellChange, Effect, HostEntry};
 use crate::reservation::{Grant, GrantParts, GrantState, Ledger};
@@ -32,10 +32,11 @@ pub(super) fn reconcile(
     measured_at: BootTime,
 ) -> Reconciled {
     let mut change = CellChange::default();
-    let mut listed: HashMap<&Token, &PendingPlace> =
+    let mut listed: HashMap<&Token, &PendingPlace, KeyHasher> =
         load.pending.iter().map(|place| (&place.token, place)).collect();
     let mut connected_after = Vec::new();
-    let ended: HashMap<&Token, &EndedPlace> = load.ended.iter().map(|place| (&place.token, place)).collect();
+    let ended: HashMap<&Token, &EndedPlace, KeyHasher> =
+        load.ended.iter().map(|place| (&place.token, place)).collect();
     for grant in ledger.on_host(&host.view.facts.host_id) {
         let of_other_content = match listed.get(&grant.token) {
             Some(place) if place.content_hash == grant.content_hash => {

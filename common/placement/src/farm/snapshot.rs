@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use usher_types::{BootTime, HostId, HostName, Policy, PoolName, ReplicaMark, ResourceId};
+use usher_types::{BootTime, HostId, HostName, KeyHasher, Policy, PoolName, ReplicaMark, ResourceId};
 
 use super::{
     CellWord, FROZEN_AFTER, Grace, HeardShare, HostCell, Hosts, SessionIndex, StateInput, cells::CellRuns,
@@ -27,7 +27,7 @@ pub struct Members {
     runs: CellRuns,
     /// The same as `cells`, without a step in between.
     near: Vec<HostCell>,
-    by_id: HashMap<HostId, u32>,
+    by_id: HashMap<HostId, u32, KeyHasher>,
     /// By the compared form of the name; several machines may have one.
     by_name: HashMap<String, Vec<u32>>,
 }

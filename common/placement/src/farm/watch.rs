@@ -1,8 +1,15 @@
 //! What changes by itself: time passes.
 
+use std::time::Duration;
+
 use usher_types::{BootTime, EndReason, HostId, HostState};
 
 use super::{Effect, Farm, Grace, StateInput, state_of, state_reason};
+
+/// Forgetting takes a look at everything that is remembered. With more places than these, a storm's, it happens only now
+/// and then: each look would cost more than what came since the last.
+const MANY_REMEMBERED: usize = 20_000;
+const SWEEP_MANY_EVERY: Duration = Duration::from_secs(10);
 
 impl Farm {
     /// Time has come to `now`; to be called each second. Announces hosts that changed their state, ends the places of
@@ -29,7 +36,10 @@ impl Farm {
         }
         effects.extend(self.expire_replica_marks(now));
         self.ledger.forget_hosts(|host_id| self.hosts.contains_key(host_id), now);
-        self.ledger.sweep(now);
+        if self.ledger.remembered() <= MANY_REMEMBERED || now.since(self.last_sweep) >= SWEEP_MANY_EVERY {
+            self.ledger.sweep(now);
+            self.last_sweep = now;
+        }
         self.learn(now);
         effects
     }

@@ -15,8 +15,8 @@ use std::{
 };
 
 use usher_types::{
-    BootTime, DecisionId, EndReason, Endpoint, HostId, HostState, PendingPlace, PoolName, Token, UserKey,
-    UserMatch,
+    BootTime, DecisionId, EndReason, Endpoint, HostId, HostState, KeyHasher, PendingPlace, PoolName, Token,
+    UserKey, UserMatch,
 };
 
 use super::GatewaySuccesses;
@@ -303,14 +303,14 @@ pub enum Retry {
 /// All places.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    grants: papaya::HashMap<Token, Arc<Grant>>,
-    by_user: papaya::HashMap<(PoolName, UserKey), Arc<[Token]>>,
-    by_host: papaya::HashMap<HostId, Arc<OnHost>>,
+    grants: papaya::HashMap<Token, Arc<Grant>, KeyHasher>,
+    by_user: papaya::HashMap<(PoolName, UserKey), Arc<[Token]>, KeyHasher>,
+    by_host: papaya::HashMap<HostId, Arc<OnHost>, KeyHasher>,
     successes: GatewaySuccesses,
 }
 
 /// The places of one host by token, those that ended in the last minute among them.
-type OnHost = papaya::HashMap<Token, Arc<Grant>>;
+type OnHost = papaya::HashMap<Token, Arc<Grant>, KeyHasher>;
 
 impl Ledger {
     /// No place yet.
@@ -326,6 +326,11 @@ impl Ledger {
     /// The place of a token, live or ended.
     pub fn get(&self, token: &Token) -> Option<Arc<Grant>> {
         self.grants.pin().get(token).cloned()
+    }
+
+    /// Places that are remembered, live or ended.
+    pub(crate) fn remembered(&self) -> usize {
+        self.grants.len()
     }
 
     /// Whether this request is a retry.

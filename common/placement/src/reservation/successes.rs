@@ -8,7 +8,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use usher_types::{BootTime, GatewayId, HostId, PoolName};
+use usher_types::{BootTime, GatewayId, HostId, KeyHasher, PoolName};
 
 /// For how long a success speaks against other hosts.
 const SUCCESS_COUNTS: Duration = Duration::from_secs(60);
@@ -54,7 +54,7 @@ impl LatestTwo {
 /// The latest successes of every gateway in every pool. Noted and asked at the same time by many, without a lock.
 #[derive(Debug, Default)]
 pub struct GatewaySuccesses {
-    by_gateway: papaya::HashMap<(PoolName, GatewayId), Arc<LatestTwo>>,
+    by_gateway: papaya::HashMap<(PoolName, GatewayId), Arc<LatestTwo>, KeyHasher>,
 }
 
 impl GatewaySuccesses {

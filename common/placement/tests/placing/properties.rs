@@ -201,7 +201,7 @@ fn check_choice(placed: &Placed, choice: &Choice, verdicts: &[Verdict]) -> Resul
         Verdict::Unfit(_) => false,
     };
     let candidates = verdicts.iter().filter(|verdict| takes_part(verdict)).count();
-    prop_assert_eq!(choice.alternatives.len(), (candidates - 1).min(8));
+    prop_assert_eq!(choice.alternatives.len(), (candidates - 1).min(4));
     for (position, _) in &choice.alternatives {
         prop_assert!(takes_part(&verdicts[*position as usize]));
     }

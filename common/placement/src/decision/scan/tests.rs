@@ -324,7 +324,7 @@ proptest! {
         prop_assert_eq!(&decision, &explanation.decision);
         if let Decision::Take(choice) = &decision {
             let others = explanation.hosts.iter().skip(1).filter_map(|host| host.rank.map(|_| host.score));
-            let others: Vec<Option<f64>> = others.take(8).collect();
+            let others: Vec<Option<f64>> = others.take(4).collect();
             prop_assert_eq!(others.len(), choice.alternatives.len(), "{:?} {:?}", choice, scan);
             for ((_, shown), score) in choice.alternatives.iter().zip(others) {
                 prop_assert!(shown.zip(score).is_none_or(|(a, b)| is_close(a, b)), "{:?} {:?}", shown, score);
