@@ -80,6 +80,10 @@ pub struct Scene {
     pub capacity_error: f64,
     /// Whether agents report changes of sessions and places at once, as they do, or in the next report only.
     pub change_reports: bool,
+    /// Whether agents list the places given by one coordinator to the others too, as they do.
+    pub shares_places: bool,
+    /// What agents tell of the work of a finished logon, over what it was: 1 is the truth.
+    pub told_work: f64,
 }
 
 impl Scene {
@@ -102,6 +106,8 @@ impl Scene {
             coordinators: 1,
             capacity_error: 0.0,
             change_reports: true,
+            shares_places: true,
+            told_work: 1.0,
         }
     }
 

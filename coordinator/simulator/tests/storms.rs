@@ -22,6 +22,8 @@ fn scenes() -> Vec<Scene> {
         Scene { frozen: 0.2, ..storm(6) }.named("frozen"),
         Scene { lost_reports: 0.5, ..storm(6) }.named("lost"),
         Scene { coordinators: 3, ..storm(6) }.named("three coordinators"),
+        Scene { coordinators: 3, shares_places: false, ..storm(6) }.named("nothing shared"),
+        Scene { told_work: 2.0, ..storm(6) }.named("twice the work"),
         Scene { capacity_error: 0.2, ..storm(6) }.named("wrong capacity"),
         Scene { change_reports: false, ..storm(6) }.named("no change reports"),
     ]
@@ -97,6 +99,28 @@ fn frozen_agents_and_dead_hosts_get_nobody_for_long() {
     let failover = usher_simulator::trace(&Scene::failover(10, 5.0), Method::WeightedLoad, 1);
     assert_eq!(failover.logins.len(), 28);
     assert_eq!(failover.sessions.iter().filter(|sessions| **sessions == 0).count(), 1, "the dead host");
+}
+
+#[test]
+fn coordinators_that_do_not_hear_of_each_others_places_crowd_hosts() {
+    let shared = Scene { coordinators: 3, ..storm(20) };
+    let alone = Scene { shares_places: false, change_reports: false, ..shared.clone() };
+    let (shared, alone) = (p99(&shared, Method::Predictive, 3), p99(&alone, Method::Predictive, 3));
+    assert!(alone > 1.05 * shared, "{alone} {shared}");
+}
+
+#[test]
+fn a_wrong_word_about_the_work_of_logons_changes_where_they_go_and_ruins_nothing() {
+    let where_to = |told_work| {
+        let trace = trace(&Scene { told_work, ..storm(20) }, Method::Predictive, 1);
+        trace.logins.iter().map(|login| login.host).collect::<Vec<_>>()
+    };
+    assert_ne!(where_to(1.0), where_to(2.0));
+    let truth = p99(&storm(20), Method::Predictive, 3);
+    for told_work in [0.5, 2.0] {
+        let told = p99(&Scene { told_work, ..storm(20) }, Method::Predictive, 3);
+        assert!(told < 1.25 * truth, "{told_work}: {told} {truth}");
+    }
 }
 
 #[test]

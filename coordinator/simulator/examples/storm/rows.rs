@@ -1,5 +1,10 @@
 //! What came of one scene?
 
+use std::{
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
 use serde::Serialize;
 use usher_simulator::{Figures, Method, Spread, each, run};
 
@@ -39,7 +44,12 @@ impl Measured {
             .rev()
             .flat_map(|at| (0..item.seeds).map(move |seed| (at, seed)))
             .collect();
-        let done = each(jobs.len(), |job| run(&item.scene, item.methods[jobs[job].0], jobs[job].1));
+        let progress = Progress::new(jobs.len());
+        let done = each(jobs.len(), |job| {
+            let figures = run(&item.scene, item.methods[jobs[job].0], jobs[job].1);
+            progress.one_more();
+            figures
+        });
         let mut by_method: Vec<ByMethod> = done
             .chunks(seeds.max(1))
             .zip(item.methods.iter().rev())
@@ -57,6 +67,29 @@ impl Measured {
     pub(crate) fn ratio(&self, method: Method, reference: Method) -> Option<Spread> {
         let (method, reference) = (self.method(method)?, self.method(reference)?);
         Some(Spread::of_ratios(&method.p99(), &reference.p99()))
+    }
+}
+
+/// Says now and then how far it is.
+struct Progress {
+    jobs: usize,
+    done: Mutex<(usize, Instant)>,
+}
+
+impl Progress {
+    const EVERY: Duration = Duration::from_secs(10);
+
+    fn new(jobs: usize) -> Self {
+        Self { jobs, done: Mutex::new((0, Instant::now())) }
+    }
+
+    fn one_more(&self) {
+        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        done.0 += 1;
+        if done.1.elapsed() >= Self::EVERY {
+            done.1 = Instant::now();
+            eprintln!("  {} of {} runs", done.0, self.jobs);
+        }
     }
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct Extent {
 
 impl Extent {
     /// Everything.
-    pub(crate) const FULL: Self = Self { hosts: 100, seeds: 30, many: (1000, 30), large: (10_000, 4) };
+    pub(crate) const FULL: Self = Self { hosts: 100, seeds: 30, many: (1000, 30), large: (10_000, 30) };
     /// In a few minutes.
     pub(crate) const QUICK: Self = Self { hosts: 100, seeds: 8, many: (1000, 2), large: (2000, 1) };
 }
@@ -87,6 +87,12 @@ pub(crate) fn plan(extent: Extent) -> Vec<Item> {
         standard(Scene { lost_reports: 0.2, ..storm(5.0) }, name::LOST),
         standard(Scene { lost_reports: 0.5, ..storm(5.0) }, "50 % of the reports lost"),
         standard(Scene { coordinators: 3, ..storm(5.0) }, name::THREE),
+        standard(
+            Scene { coordinators: 3, shares_places: false, change_reports: false, ..storm(5.0) },
+            "three coordinators that share nothing",
+        ),
+        standard(Scene { told_work: 0.5, ..storm(5.0) }, "half of a logon's work told"),
+        standard(Scene { told_work: 2.0, ..storm(5.0) }, "twice a logon's work told"),
         standard(Scene { capacity_error: 0.2, ..storm(5.0) }, "capacity 20 % off"),
         standard(Scene { change_reports: false, ..storm(5.0) }, "changes in the next report only"),
         sized(extent.many, name::MANY, STANDARD),

@@ -30,11 +30,24 @@ const BYTES_PER_GB: f64 = 1e9;
 /// Hosts that do not boot in a scene have run for a day.
 const UP: Duration = Duration::from_secs(24 * 3600);
 
+/// A place that an agent was told of.
 #[derive(Debug)]
-struct Held {
+pub(super) struct Held {
     login: usize,
+    /// The number of the coordinator that gave it.
+    given_by: usize,
     place: PendingPlace,
     ends_at: BootTime,
+}
+
+impl Held {
+    pub(super) fn of(login: usize, given_by: usize, place: PendingPlace, now: BootTime) -> Self {
+        Self { login, given_by, ends_at: now + place.left, place }
+    }
+
+    fn listed(&self, now: BootTime) -> PendingPlace {
+        PendingPlace { left: self.ends_at.since(now), ..self.place.clone() }
+    }
 }
 
 /// The agent of one host.
@@ -52,6 +65,7 @@ pub(super) struct Agent {
     ended: Vec<(EndedPlace, BootTime)>,
     latency_at: Option<BootTime>,
     sequence: u64,
+    told_work: f64,
 }
 
 fn host_id(host: usize) -> HostId {
@@ -104,6 +118,7 @@ impl Agent {
             ended: Vec::new(),
             latency_at: None,
             sequence: 0,
+            told_work: scene.told_work,
         }
     }
 
@@ -127,8 +142,8 @@ impl Agent {
     }
 
     /// It is told of a place.
-    pub(super) fn expect(&mut self, login: usize, place: PendingPlace, now: BootTime) {
-        self.pending.push(Held { login, ends_at: now + place.left, place });
+    pub(super) fn expect(&mut self, held: Held) {
+        self.pending.push(held);
         self.has_changed = true;
     }
 
@@ -169,7 +184,6 @@ impl Agent {
         let total = self.hello.memory_bytes.unwrap_or_default();
         let up = self.booted_at.map_or(UP, |booted_at| now.since(booted_at));
         let (count, seconds, core_seconds) = report.finished;
-        let listed = |held: &Held| PendingPlace { left: held.ends_at.since(now), ..held.place.clone() };
         let ended =
             |(place, at): &(EndedPlace, BootTime)| EndedPlace { ended_ago: now.since(*at), ..place.clone() };
         Some(Load {
@@ -184,13 +198,23 @@ impl Agent {
             uptime: Some(up),
             ready_age: Some(up),
             logons_in_progress: Some(LogonsInProgress { now: self.logons, mean: report.logons_mean }),
-            finished_logons: Some(FinishedLogons { count, seconds, core_seconds: Some(core_seconds) }),
-            pending: self.pending.iter().map(listed).collect(),
+            finished_logons: Some(FinishedLogons {
+                count,
+                seconds,
+                core_seconds: Some(core_seconds * self.told_work),
+            }),
+            pending: self.pending.iter().map(|held| held.listed(now)).collect(),
             ended: self.ended.iter().map(ended).collect(),
             overrides: self.overrides,
             streams_held: streams,
             ..Load::default()
         })
+    }
+
+    /// The places that the coordinator number `given_by` gave, and no others.
+    pub(super) fn pending_of(&self, given_by: usize, now: BootTime) -> Vec<PendingPlace> {
+        let own = self.pending.iter().filter(|held| held.given_by == given_by);
+        own.map(|held| held.listed(now)).collect()
     }
 
     /// The window of its calls, when a period has passed since the last.

@@ -20,7 +20,7 @@ use crate::{
     scene::{Scene, Script, purpose},
     sensors::Report,
 };
-use agent::Agent;
+use agent::{Agent, Held};
 use coordinator::Coordinator;
 
 /// Names are words of ours, so they are never refused.
@@ -45,6 +45,7 @@ pub(crate) struct Usher {
     gateway: GatewayId,
     lost_reports: f64,
     change_reports: bool,
+    shares_places: bool,
     losses: Pcg64Mcg,
     rng: Pcg64Mcg,
 }
@@ -76,6 +77,7 @@ impl Usher {
             gateway: GatewayId::new("gateway").expect(A_WORD),
             lost_reports: scene.lost_reports,
             change_reports: scene.change_reports,
+            shares_places: scene.shares_places,
             losses: generator(seed, purpose::REPORTS, usize::MAX - 1),
             rng: generator(seed, purpose::PLACING, 0),
         }
@@ -84,9 +86,12 @@ impl Usher {
     fn send(&mut self, host: usize, now: BootTime) {
         let agent = &mut self.agents[host];
         let streams = u32::try_from(self.coordinators.len()).unwrap_or(u32::MAX);
-        let Some(load) = agent.load(streams, now) else { return };
+        let Some(mut load) = agent.load(streams, now) else { return };
         let latency = agent.latency(now);
-        for coordinator in &mut self.coordinators {
+        for (number, coordinator) in self.coordinators.iter_mut().enumerate() {
+            if !self.shares_places {
+                load.pending = agent.pending_of(number, now);
+            }
             coordinator.hear(agent, &load, latency.as_ref(), now);
         }
     }
@@ -146,7 +151,7 @@ impl Placer for Usher {
         let seed = self.rng.random();
         let (host_id, place) = self.coordinators[asked].place(&self.gateway, number, seed, now)?;
         let host = agent::number_of(&host_id)?;
-        self.agents[host].expect(number, place, now);
+        self.agents[host].expect(Held::of(number, asked, place, now));
         Some(host)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! In pools too large for that it draws some of them. How much that costs in quality can only be seen beside a scan of
 //! all, so here is one: the same score from the same numbers, without drawing. What does not change between two snapshots
-//! is kept; what placements change is read from the cells each time.
+//! is kept, and a score until the cell has another word.
 
 use std::sync::Arc;
 
@@ -16,8 +16,29 @@ use usher_types::{BootTime, HostState};
 #[derive(Debug, Default)]
 pub(super) struct Scan {
     of: Option<Arc<PoolView>>,
-    /// Of each host its class, the lower the better, and what its demand is predicted from. Absent: no candidate.
-    hosts: Vec<Option<(u8, DemandInput, u32)>>,
+    /// Absent: no candidate.
+    hosts: Vec<Option<Candidate>>,
+}
+
+/// A host that may be chosen.
+#[derive(Debug)]
+struct Candidate {
+    /// The lower the better.
+    class: u8,
+    input: DemandInput,
+    aged_places: u32,
+    word: CellWord,
+    /// By this word.
+    score: f64,
+}
+
+impl Candidate {
+    fn rank(&mut self, word: CellWord, pool: &PoolView) -> (u8, f64) {
+        if word != self.word {
+            (self.word, self.score) = (word, score(&self.input, self.aged_places, word, pool));
+        }
+        (if word.is_silent() { u8::MAX } else { self.class }, self.score)
+    }
 }
 
 impl Scan {
@@ -27,25 +48,21 @@ impl Scan {
             self.hosts = (0..pool.hosts.len()).map(|position| candidate(pool, position, now)).collect();
             self.of = Some(pool.clone());
         }
-        let mut best: Option<(u8, f64, usize, CellWord)> = None;
-        for (position, host) in self.hosts.iter().enumerate() {
-            let Some((class, input, aged)) = host else { continue };
+        let mut best: Option<((u8, f64), usize, CellWord)> = None;
+        for (position, host) in self.hosts.iter_mut().enumerate() {
+            let Some(host) = host else { continue };
             let word = pool.members.cells[position].load();
-            let class = if word.is_silent() { u8::MAX } else { *class };
-            let places = f64::from(word.places());
-            let young_places = f64::from(word.places().saturating_sub(*aged));
-            let input = DemandInput { places, young_places, ..*input };
-            let score = PredictedLoad::of(&input, &pool.typical, &pool.costs).score();
+            let rank = host.rank(word, pool);
             // Two scores of measured numbers are never equal but by chance: no draw is needed.
-            if best.is_none_or(|(lowest, least, ..)| (class, score) < (lowest, least)) {
-                best = Some((class, score, position, word));
+            if best.is_none_or(|(lowest, ..)| rank < lowest) {
+                best = Some((rank, position, word));
             }
         }
-        best.map(|(_, _, position, word)| (position, word))
+        best.map(|(_, position, word)| (position, word))
     }
 }
 
-fn candidate(pool: &PoolView, position: usize, now: BootTime) -> Option<(u8, DemandInput, u32)> {
+fn candidate(pool: &PoolView, position: usize, now: BootTime) -> Option<Candidate> {
     let host = &pool.hosts[position];
     let word = pool.members.cells[position].load();
     let class = match state_of(&pool.state_input(position, word, 1, now)) {
@@ -54,7 +71,15 @@ fn candidate(pool: &PoolView, position: usize, now: BootTime) -> Option<(u8, Dem
         HostState::Busy => 2,
         _ => return None,
     };
-    Some((class, input(host, now), host.aged_places))
+    let (input, aged_places) = (input(host, now), host.aged_places);
+    Some(Candidate { class, input, aged_places, word, score: score(&input, aged_places, word, pool) })
+}
+
+fn score(input: &DemandInput, aged_places: u32, word: CellWord, pool: &PoolView) -> f64 {
+    let places = f64::from(word.places());
+    let young_places = f64::from(word.places().saturating_sub(aged_places));
+    let input = DemandInput { places, young_places, ..*input };
+    PredictedLoad::of(&input, &pool.typical, &pool.costs).score()
 }
 
 fn input(host: &HostView, now: BootTime) -> DemandInput {
