@@ -292,8 +292,13 @@ fn run(settings: SettingsFlags, modelled: VirtualFlags) -> ExitCode {
 }
 
 fn serve(config: &AgentConfig, modelled: Option<&VirtualOptions>, reload: Reload) -> ExitCode {
-    // Measuring and a few streams: two threads are plenty, and a host's CPUs belong to its users.
-    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+    let mut builder = match modelled {
+        // One host needs less than a hundredth of one CPU, and each thread more costs wake-ups; what blocks has threads
+        // of its own.
+        None => tokio::runtime::Builder::new_current_thread(),
+        Some(_) => tokio::runtime::Builder::new_multi_thread(),
+    };
+    let runtime = match builder.worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
             tracing::error!(%error, "cannot start");

@@ -20,7 +20,7 @@ use usher_runtime::tls::TlsSettings;
 use usher_types::{Endpoint, HostName, HostOverrides, Percent, Policy, PoolName, UserLimit, Zone};
 
 use crate::hooks::HooksConfig;
-use crate::inventory::{self, InventoryConfig};
+use crate::inventory::InventoryConfig;
 use crate::latency::listener::DEFAULT_UDP;
 use crate::probe::config::{validate_probes, within};
 use crate::probe::{DoorConfig, ProbeConfig};
@@ -260,9 +260,7 @@ impl Validate for AgentConfig {
         if let Err(message) = self.statsd.udp() {
             faults.refuse("statsd.listen", message);
         }
-        if let Err(error) = inventory::check(&self.inventory) {
-            faults.refuse("inventory", format!("is not valid: {}", crate::sample::describe(&error)));
-        }
+        faults.nested("inventory", &self.inventory);
         faults.nested("door", &self.door);
         validate_probes(faults, &self.probes);
         faults.nested("hooks", &self.hooks);
@@ -363,6 +361,8 @@ impl AgentConfig {
             door: read.door.clone(),
             probes: read.probes.clone(),
             hooks: read.hooks.clone(),
+            inventory: read.inventory.clone(),
+            sessions: read.sessions.clone(),
             log: LogConfig { filter: read.log.filter.clone(), ..self.log.clone() },
             ..self.clone()
         };

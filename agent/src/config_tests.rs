@@ -89,7 +89,10 @@ fn values_outside_their_range_are_refused_with_the_range() {
     refused("name = \"<b>\"", &["name"]);
     refused("[statsd]\nlisten = \"8125\"", &["statsd.listen", "127.0.0.1:8125"]);
     refused("[tls]\ncert = \"/c\"", &["tls.key", "tls.ca"]);
-    refused("[inventory]\nglobs = [{ pattern = \"relative/*\" }]", &["inventory", "absolute"]);
+    refused(
+        "[inventory]\nglobs = [{ pattern = \"relative/*\" }]",
+        &["inventory.globs[0].pattern", "absolute"],
+    );
     refused("coordinators = [\"c1.example:7443\"]", &["coordinators", "without TLS"]);
 }
 
@@ -141,6 +144,45 @@ fn a_limit_is_written_as_a_number_or_a_word() {
         ..Default::default()
     });
     assert!(shown.unwrap().contains("max_users = \"unlimited\""));
+}
+
+/// Each with the place in the file, the key and what is allowed.
+#[test]
+fn every_fault_of_hooks_inventory_and_door_is_named_with_line_and_column() {
+    let text = r#"coordinators = ["127.0.0.1"]
+[door]
+kind = "rdp"
+tls = true
+[hooks]
+availability = { command = [], interval = "15s" }
+replica_lag = { command = ["/x"], deadline = "2m" }
+[inventory]
+replicas = [{ resource = "" }]
+globs = [
+    { pattern = "/data/*", id = "{stam}" },
+    { pattern = "data/*" },
+]
+program = { command = ["/x"], interval = "1ms" }
+"#;
+    let error = load(text).unwrap_err();
+    for (place, key, allowed) in [
+        ("agent.toml:4:", "door.tls", "only for the kind"),
+        ("agent.toml:6:", "hooks.availability.command", "names no program"),
+        ("agent.toml:7:", "hooks.replica_lag.deadline", "10ms..=60s"),
+        ("agent.toml:9:", "inventory.replicas[0].resource", "is empty"),
+        ("agent.toml:11:", "inventory.globs[0].id", "{path}, {name}, {stem}, {parent}, {1} to {9}"),
+        ("agent.toml:12:", "inventory.globs[1].pattern", "absolute path"),
+        ("agent.toml:14:", "inventory.program.interval", "1s..=3600s"),
+    ] {
+        let line =
+            error.lines().find(|line| line.contains(key)).unwrap_or_else(|| panic!("{key} in {error}"));
+        assert!(line.contains(place) && line.contains(allowed), "{line}");
+        let column = line.split(place).nth(1).and_then(|rest| rest.split(':').next());
+        assert!(column.is_some_and(|column| column.parse::<u32>().is_ok_and(|column| column > 0)), "{line}");
+    }
+    refused("[hooks]\navailabilty = { command = [\"/x\"] }", &["availabilty", "availability"]);
+    refused("[inventory]\nprogramm = { command = [\"/x\"] }", &["programm", "program"]);
+    refused("[inventory]\nglobs = [{ pattern = \"/a/*\", di = \"x\" }]", &["di", "agent.toml:2:"]);
 }
 
 #[test]

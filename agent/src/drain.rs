@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use usher_types::{BootId, Drain, DrainMode};
 
-use crate::host::files::{self, Outlives};
+use crate::disk::{self, Outlives};
+use crate::printable::printable;
 
 /// Longest reason that is kept, in characters: a sentence or two in a list of hosts.
 pub const MAX_REASON_CHARS: usize = 200;
@@ -46,8 +47,10 @@ impl DrainFile {
             Err(error) => return Some(self.unreadable(&error.to_string())),
         };
         match serde_json::from_slice::<Content>(&bytes) {
-            Ok(Content { drain, .. }) if drain.mode == DrainMode::Persistent => Some(drain),
-            Ok(Content { boot_id, drain }) => (boot_id == self.boot_id.as_str()).then_some(drain),
+            Ok(Content { boot_id, drain }) => {
+                let holds = drain.mode == DrainMode::Persistent || boot_id == self.boot_id.as_str();
+                holds.then(|| as_could_be_said(drain))
+            }
             Err(error) => Some(self.unreadable(&error.to_string())),
         }
     }
@@ -55,8 +58,8 @@ impl DrainFile {
     fn unreadable(&self, why: &str) -> Drain {
         let path = self.path.display();
         tracing::error!(%path, why, "the drain file cannot be understood: the host stays drained");
-        let mut reason = format!("{path} cannot be understood: {why}; undrain the host to go on");
-        reason.truncate(reason.floor_char_boundary(MAX_REASON_CHARS));
+        let reason = format!("{path} cannot be understood: {why}; undrain the host to go on");
+        let reason = printable(&reason, MAX_REASON_CHARS);
         Drain { mode: DrainMode::Persistent, reason, author: "usher-agent".into(), no_reconnect: false }
     }
 
@@ -66,19 +69,19 @@ impl DrainFile {
     /// When the disk refuses; what was kept before still is.
     pub fn save(&self, drain: Option<&Drain>) -> io::Result<()> {
         let Some(drain) = drain else {
-            return match std::fs::remove_file(&self.path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io::Error::new(
-                    error.kind(),
-                    format!("cannot remove {}: {error}", self.path.display()),
-                )),
-                _ => Ok(()),
-            };
+            return disk::remove(&self.path);
         };
         let content = Content { boot_id: self.boot_id.to_string(), drain: drain.clone() };
         let mut json = serde_json::to_vec_pretty(&content)?;
         json.push(b'\n');
-        files::replace(&self.path, &json, Outlives::Power)
+        disk::replace(&self.path, &json, Outlives::Power)
     }
+}
+
+/// A file that was written by hand is bound by what a command could have said: the reason travels in every report.
+fn as_could_be_said(drain: Drain) -> Drain {
+    let [reason, author] = [&drain.reason, &drain.author].map(|text| printable(text, MAX_REASON_CHARS));
+    Drain { reason, author, ..drain }
 }
 
 #[cfg(test)]
@@ -107,6 +110,16 @@ mod tests {
         file(folder.path(), "b2").save(None).unwrap();
         file(folder.path(), "b2").save(None).unwrap();
         assert_eq!(file(folder.path(), "b1").load(), None);
+    }
+
+    #[test]
+    fn a_reason_written_by_hand_is_cut_to_what_a_command_may_say() {
+        let folder = tempfile::tempdir().unwrap();
+        let reason = format!("\u{1b}[31m{}", "x".repeat(9999));
+        let by_hand = Drain { reason, ..drain(DrainMode::Persistent) };
+        file(folder.path(), "b1").save(Some(&by_hand)).unwrap();
+        let held = file(folder.path(), "b1").load().unwrap().reason;
+        assert_eq!((held.chars().count(), held.starts_with("[31mxx")), (MAX_REASON_CHARS, true));
     }
 
     #[test]

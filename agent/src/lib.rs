@@ -14,12 +14,16 @@
 pub mod admission;
 pub mod cli;
 pub mod config;
+mod disk;
 pub mod drain;
+#[cfg(test)]
+mod fuzz;
 pub mod hooks;
 pub mod host;
 pub mod inventory;
 pub mod latency;
 pub mod local;
+mod printable;
 pub mod probe;
 pub mod process;
 pub mod program;

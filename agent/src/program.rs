@@ -25,6 +25,15 @@ pub struct Finished {
     pub output: Vec<u8>,
 }
 
+/// How a program ended whose output was heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heard {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// Its output was heard to the end. Not so when something that it started still holds it.
+    pub is_whole: bool,
+}
+
 /// Why a program left nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
@@ -83,6 +92,24 @@ pub async fn run(
     deadline: Duration,
     most_bytes: usize,
 ) -> Result<Finished, ProgramError> {
+    let mut output = Vec::new();
+    let Heard { status, .. } = run_heard(command, deadline, |bytes| {
+        let room = most_bytes.saturating_sub(output.len());
+        output.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
+    })
+    .await?;
+    Ok(Finished { status, output })
+}
+
+/// As [`run`], but everything that it writes is handed to `hear` piece by piece, whatever it is and however much.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_heard(
+    command: &[String],
+    deadline: Duration,
+    hear: impl FnMut(&[u8]),
+) -> Result<Heard, ProgramError> {
     let (program, arguments) = command.split_first().ok_or(ProgramError::Empty)?;
     let mut child = Command::new(program)
         .args(arguments)
@@ -96,11 +123,11 @@ pub async fn run(
     let output = child.stdout.take();
     let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
     let mut running = Running { child, group };
-    let ended = timeout(deadline, listen(&mut running.child, output, most_bytes)).await;
+    let ended = timeout(deadline, listen(&mut running.child, output, hear)).await;
     match ended {
-        Ok(Ok(finished)) => {
+        Ok(Ok(heard)) => {
             running.group = None;
-            Ok(finished)
+            Ok(heard)
         }
         Ok(Err(source)) => Err(ProgramError::Wait { program: program.clone(), source }),
         Err(_) => Err(ProgramError::TimedOut { program: program.clone(), limit: deadline }),
@@ -110,32 +137,27 @@ pub async fn run(
 async fn listen(
     child: &mut Child,
     output: Option<impl AsyncRead + Unpin>,
-    most_bytes: usize,
-) -> io::Result<Finished> {
-    let mut kept = Vec::new();
-    let status = {
-        let reading = keep_beginning(output, most_bytes, &mut kept);
-        tokio::pin!(reading);
-        tokio::select! {
-            status = child.wait() => {
-                // What it wrote before it ended is in the pipe already.
-                let _ = timeout(REST_WAIT, reading).await;
-                status?
-            }
-            () = &mut reading => child.wait().await?,
+    hear: impl FnMut(&[u8]),
+) -> io::Result<Heard> {
+    let reading = hear_all(output, hear);
+    tokio::pin!(reading);
+    tokio::select! {
+        status = child.wait() => {
+            // What it wrote before it ended is in the pipe already.
+            let is_whole = timeout(REST_WAIT, reading).await.is_ok();
+            Ok(Heard { status: status?, is_whole })
         }
-    };
-    Ok(Finished { status, output: kept })
+        () = &mut reading => Ok(Heard { status: child.wait().await?, is_whole: true }),
+    }
 }
 
 /// Reads to the end, or a program that writes more than is kept would wait for ever.
-async fn keep_beginning(output: Option<impl AsyncRead + Unpin>, most_bytes: usize, kept: &mut Vec<u8>) {
+async fn hear_all(output: Option<impl AsyncRead + Unpin>, mut hear: impl FnMut(&[u8])) {
     let Some(mut output) = output else { return };
     let mut buffer = [0; 4096];
     // An error is an end too.
     while let Ok(read @ 1..) = output.read(&mut buffer).await {
-        let room = most_bytes.saturating_sub(kept.len());
-        kept.extend_from_slice(buffer.get(..read.min(room)).unwrap_or_default());
+        hear(buffer.get(..read).unwrap_or_default());
     }
 }
 

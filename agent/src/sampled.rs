@@ -193,6 +193,8 @@ fn lines(report: &Report) -> String {
         ("sessions active".to_owned(), shown(load.sessions_active)),
         ("sessions disconnected".to_owned(), shown(load.sessions_disconnected)),
         ("sessions lingering".to_owned(), shown(load.sessions_lingering)),
+        ("logons in progress".to_owned(), shown(load.logons_in_progress.as_ref().map(|logons| logons.now))),
+        ("logons of 10 min".to_owned(), shown(load.finished_logons.as_ref().map(finished))),
         ("processes".to_owned(), shown(load.processes)),
         ("pressure".to_owned(), shown(percent(load.psi_full_percent))),
         ("uptime".to_owned(), shown(load.uptime_ms.map(|ms| format!("{} s", ms / 1000)))),
@@ -212,6 +214,18 @@ fn lines(report: &Report) -> String {
         (format!("collector {}", collector.name), format!("{}: {}", collector.source, printable(&state)))
     }));
     rows.into_iter().map(|(name, value)| format!("{name:<24}{value}\n")).collect()
+}
+
+/// As in `2, of 12.5 s and 9.3 core-seconds each`.
+fn finished(logons: &v1::FinishedLogons) -> String {
+    let each = |sum: f64| sum / f64::from(logons.count);
+    match (logons.count, logons.core_seconds) {
+        (0, _) => "0".to_owned(),
+        (count, None) => format!("{count}, of {:.1} s each", each(logons.seconds)),
+        (count, Some(used)) => {
+            format!("{count}, of {:.1} s and {:.1} core-seconds each", each(logons.seconds), each(used))
+        }
+    }
 }
 
 /// Texts of files and programs must not steer a terminal.

@@ -6,10 +6,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
 use usher_placement::host::Standing;
-use usher_types::{CollectorState, Drain};
+use usher_types::{CollectorState, Drain, OwnAvailability};
+
+use crate::printable::told;
 
 /// The parts.
 #[derive(Debug, Clone, Default)]
@@ -26,6 +29,12 @@ pub struct Parts {
     pub is_warming_up: bool,
     /// The busy hook says so.
     pub is_busy: bool,
+    /// The availability index that a hook delivers.
+    pub own_availability: Option<OwnAvailability>,
+    /// How far the replicas are behind, as a hook says.
+    pub hook_lag: Option<Duration>,
+    /// The same, of the one that is furthest behind, as the program that lists resources says.
+    pub inventory_lag: Option<Duration>,
     /// How each of them fares, by collector.
     pub collectors: BTreeMap<String, CollectorState>,
 }
@@ -38,6 +47,8 @@ impl Parts {
             not_ready: self.door_shut.clone().or_else(|| self.hook_not_ready.clone()),
             is_warming_up: self.is_warming_up,
             is_busy: self.is_busy,
+            own_availability: self.own_availability.clone(),
+            replica_lag: self.hook_lag.max(self.inventory_lag),
             drain: self.drain.clone().or_else(|| self.hook_drain.clone()),
             collectors: self.collectors.values().cloned().collect(),
         }
@@ -78,6 +89,7 @@ impl StandingBoard {
     /// Says how a collector fares.
     pub fn fares(&self, name: &str, source: &str, error: Option<String>, warning: Option<String>) {
         let (name, source) = (name.to_owned(), source.to_owned());
+        let (error, warning) = (told(error), told(warning));
         self.change(|parts| {
             parts.collectors.insert(name.clone(), CollectorState { name, source, error, warning });
         });

@@ -12,10 +12,11 @@ use serde_json::Value;
 use support::{Agent, Coordinator, config, soon};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixDatagram, UnixStream};
-use usher_agent::config::AgentConfig;
+use usher_agent::config::{AgentConfig, UserLimitSetting};
 use usher_agent::hooks::HookConfig;
 use usher_agent::local::{Answer, Request, ask};
 use usher_proto::v1;
+use usher_proto::v1::attach_response::Message as ToAgent;
 use usher_runtime::config::HumanDuration;
 use usher_types::{DoorKind, Drain, DrainMode};
 
@@ -103,6 +104,52 @@ async fn without_any_coordinator_the_host_is_drained_and_shows_how_it_fares() {
     assert!(names.contains(&&Value::from("cpu")) && names.contains(&&Value::from("users")), "{names:?}");
     let mode = std::fs::metadata(with.local_socket()).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o660);
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn a_status_names_each_coordinator_that_is_not_heard_and_why_and_what_that_costs() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut refusing, mut good) = (Coordinator::start().await, Coordinator::start().await);
+    let mut with = settings(folder.path(), &[&refusing, &good]);
+    with.coordinators.push("127.0.0.1:1".into());
+    with.overrides.max_users = UserLimitSetting::parse("9").ok();
+    let agent = Agent::start(with.clone(), None);
+    refusing.attached().await.refuse(tonic::Status::already_exists("the id is in use")).await;
+    let stream = good.greeted().await;
+    stream.send(ToAgent::Tick(v1::Tick { tick: 1, ..v1::Tick::default() })).await;
+    let is_known = |status: &Value| {
+        let streams = &status["streams"];
+        streams[0]["state"] == "refused"
+            && streams[2]["failures"].is_u64()
+            && streams[1]["heard"] == true
+            && streams[0]["held_back_users"].is_u64()
+    };
+    let status = soon("all three are known", async {
+        loop {
+            stream.send(ToAgent::Tick(v1::Tick { tick: 1, ..v1::Tick::default() })).await;
+            let status = status(&with).await;
+            if is_known(&status) {
+                return status;
+            }
+        }
+    })
+    .await;
+    let [refused, attached, gone] = [0, 1, 2].map(|number| &status["streams"][number]);
+    assert!(refused["last_error"].as_str().unwrap().contains("the id is in use"), "{refused}");
+    assert!(refused["next_call_seconds"].as_f64().unwrap() > 10.0, "{refused}");
+    assert_eq!((&attached["state"], &attached["last_error"]), (&"attached".into(), &Value::Null));
+    assert!(gone["since_seconds"].is_f64() && gone["last_error"].is_string(), "{gone}");
+    // A third of nine users is what each of the two that are not heard may give.
+    assert_eq!((&refused["held_back_users"], &gone["held_back_users"]), (&3.into(), &3.into()));
+    assert_eq!(attached["held_back_users"], Value::Null);
+    let held: Vec<_> = status["held_back"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    let of = |coordinator: &str| {
+        held.iter().filter(|line| line.contains(coordinator)).copied().collect::<Vec<_>>()
+    };
+    assert!(of(&refusing.address)[0].contains("it refuses this host: AlreadyExists"), "{held:?}");
+    assert!(of("127.0.0.1:1 ")[0].ends_with("room for 3 users is kept free for it"), "{held:?}");
+    assert_eq!(of(&good.address), [] as [&str; 0]);
     agent.stop().await;
 }
 

@@ -30,9 +30,13 @@ fn look(name: &str) -> Value {
 
 /// The report of two looks with a second in between.
 fn looks(first: &str, then: &str) -> Value {
+    looks_apart(first, then, "1s")
+}
+
+fn looks_apart(first: &str, then: &str, elapsed: &str) -> Value {
     let (first, then) = (fixture(first), fixture(then));
     let folders = [first.to_str().unwrap(), then.to_str().unwrap()];
-    report(&sample(&["--root", folders[0], "--then", folders[1], "--elapsed", "1s", "--json"]))
+    report(&sample(&["--root", folders[0], "--then", folders[1], "--elapsed", elapsed, "--json"]))
 }
 
 fn collector(report: &Value, name: &str) -> Value {
@@ -179,6 +183,28 @@ fn case_024_027_the_operator_says_who_counts() {
     let root = fixture("f_logind");
     let arguments = ["--root", root.to_str().unwrap(), "--config", settings.to_str().unwrap(), "--json"];
     assert_users(&report(&sample(&arguments)), 1, 1);
+}
+
+#[test]
+fn logons_are_those_that_are_busy_and_those_that_went_quiet_with_what_they_used() {
+    let first = look("logons/t0");
+    // alice's second session, bob's, and carol's that is still being set up; alice's first is hours old.
+    assert_users(&first, 2, 3);
+    assert_eq!(first["logons_in_progress"], serde_json::json!({"now": 3, "mean": 3.0}));
+    assert_eq!(first["finished_logons"]["count"], 0);
+    let report = looks_apart("logons/t0", "logons/t1", "6s");
+    assert_eq!(report["logons_in_progress"]["now"], 2, "bob's and carol's: {report:#}");
+    let finished = &report["finished_logons"];
+    assert_eq!(finished["count"], 1);
+    assert_near(&finished["seconds"], 1.0);
+    assert_near(&finished["core_seconds"], 0.6);
+    let (first, then) = (fixture("logons/t0"), fixture("logons/t1"));
+    let folders = [first.to_str().unwrap(), then.to_str().unwrap()];
+    let lines = sample(&["--root", folders[0], "--then", folders[1], "--elapsed", "6s"]).stdout;
+    assert!(String::from_utf8(lines).unwrap().contains("1, of 1.0 s and 0.6 core-seconds each"));
+    // Nothing to measure by is nothing measured.
+    assert_eq!(look("f_logind")["finished_logons"], Value::Null);
+    assert_eq!(look("u1")["finished_logons"], Value::Null);
 }
 
 #[test]

@@ -115,13 +115,53 @@ async fn the_busy_hook_makes_the_host_busy_and_takes_that_back() {
     hooks.until("not busy", |parts| !parts.is_busy).await;
 }
 
+#[tokio::test]
+async fn an_index_that_a_hook_delivers_is_kept_over_a_bad_word_and_taken_back_by_none() {
+    let hooks = running("echo 87 domino", |all, hook| all.availability = hook);
+    let own =
+        hooks.until("the index", |parts| parts.own_availability.is_some()).await.own_availability.unwrap();
+    assert_eq!((own.index.get(), own.source.as_str()), (87.0, "domino"));
+    write(&hooks.script, "echo 870");
+    let fault = |parts: &Parts| parts.collectors["hook availability"].error.clone().unwrap_or_default();
+    let seen = hooks.until("the bad word", |parts| fault(parts).contains("870")).await;
+    assert_eq!(seen.own_availability, Some(own), "one bad word changes nothing");
+    write(&hooks.script, "echo 12");
+    let unnamed =
+        hooks.until("12", |parts| parts.own_availability.as_ref().is_some_and(|own| own.index.get() == 12.0));
+    assert_eq!(unnamed.await.own_availability.unwrap().source, "sh", "the program is named");
+    write(&hooks.script, "echo none");
+    hooks.until("no index", |parts| parts.own_availability.is_none()).await;
+}
+
+#[tokio::test]
+async fn a_lag_that_is_not_delivered_anew_is_void_after_three_intervals_even_while_its_hook_hangs() {
+    let hooks = running("echo 900", |all, hook| all.replica_lag = hook);
+    let seen = hooks.until("the lag", |parts| parts.hook_lag.is_some()).await;
+    assert_eq!(seen.whole().replica_lag, Some(Duration::from_secs(900)));
+    let since = Instant::now();
+    write(&hooks.script, "exec sleep 1000");
+    hooks.until("void", |parts| parts.hook_lag.is_none()).await;
+    // Its deadline of 300 ms is longer than its interval of 20 ms.
+    assert!(since.elapsed() >= Duration::from_millis(100), "{:?}", since.elapsed());
+    assert!(since.elapsed() < Duration::from_secs(10), "{:?}", since.elapsed());
+}
+
 #[test]
 fn every_fault_of_a_hook_is_named() {
-    let toml =
-        "[readiness]\ncommand = []\ninterval = \"10ms\"\n[busy]\ncommand = [\"x\"]\ndeadline = \"2h\"\n";
+    let toml = "[readiness]\ncommand = []\ninterval = \"10ms\"\n[busy]\ncommand = [\"x\"]\ndeadline = \"2h\"\n\
+         [availability]\ncommand = [\"\"]\n[replica_lag]\ncommand = [\"x\"]\ninterval = \"2h\"\n";
     let hooks: HooksConfig = toml::from_str(toml).unwrap();
     let mut faults = Faults::default();
     hooks.validate(&mut faults);
     let keys: Vec<_> = faults.iter().map(|fault| fault.key.as_str()).collect();
-    assert_eq!(keys, ["readiness.command", "readiness.interval", "busy.deadline"]);
+    assert_eq!(
+        keys,
+        [
+            "readiness.command",
+            "readiness.interval",
+            "busy.deadline",
+            "availability.command",
+            "replica_lag.interval",
+        ]
+    );
 }

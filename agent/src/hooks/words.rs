@@ -4,9 +4,11 @@
 //! nothing here change nothing, and are counted and shown.
 
 use std::process::ExitStatus;
+use std::time::Duration;
 
-use usher_types::HookWord;
+use usher_types::{HookWord, Percent};
 
+use super::values;
 use crate::program::Finished;
 
 /// Longest reason that is kept, in characters.
@@ -21,6 +23,10 @@ pub enum HookKind {
     WarmUp,
     /// Whether it is BUSY whatever its load is.
     Busy,
+    /// The availability index, instead of the one from latencies.
+    Availability,
+    /// How far its replicas are behind.
+    ReplicaLag,
 }
 
 impl HookKind {
@@ -31,12 +37,14 @@ impl HookKind {
             Self::Readiness => "readiness",
             Self::WarmUp => "warm_up",
             Self::Busy => "busy",
+            Self::Availability => "availability",
+            Self::ReplicaLag => "replica_lag",
         }
     }
 }
 
 /// What a hook says of the host.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Said {
     /// It takes sessions; its warm-up is done; it is not BUSY.
     Ready,
@@ -46,6 +54,17 @@ pub enum Said {
     Drain(String),
     /// It is BUSY.
     Busy,
+    /// Its availability index.
+    Index {
+        /// The index.
+        index: Percent,
+        /// Where it comes from, for people; may be empty.
+        source: String,
+    },
+    /// How far its replicas are behind.
+    Lag(Duration),
+    /// There is no value just now: what was delivered before is void.
+    NoValue,
 }
 
 /// What a hook's output means. Absent: it said nothing.
@@ -55,6 +74,9 @@ pub enum Said {
 pub fn understand(kind: HookKind, finished: &Finished) -> Result<Option<Said>, String> {
     let text = String::from_utf8_lossy(&finished.output);
     let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    if matches!(kind, HookKind::Availability | HookKind::ReplicaLag) {
+        return values::understand(kind, line, finished);
+    }
     let said = match (kind, HookWord::parse(line)) {
         (HookKind::Busy, Err(unknown)) if unknown.0.eq_ignore_ascii_case("busy") => Some(Said::Busy),
         (_, Ok(None)) => None,
@@ -73,16 +95,17 @@ pub fn understand(kind: HookKind, finished: &Finished) -> Result<Option<Said>, S
     }
 }
 
-fn ended(status: ExitStatus) -> String {
+pub(super) fn ended(status: ExitStatus) -> String {
     format!("the hook ended with {status}")
 }
 
-fn word(line: &str) -> String {
+/// The first word, at most 64 characters of it.
+pub(super) fn word(line: &str) -> String {
     line.split_whitespace().next().unwrap_or_default().chars().take(64).collect()
 }
 
 /// What stands behind the word, without the `#` of a comment and without control characters.
-fn reason(line: &str) -> String {
+pub(super) fn reason(line: &str) -> String {
     let rest =
         line.trim_start().split_once(|c: char| c.is_whitespace() || c == '#').map_or("", |(_, rest)| rest);
     let rest = rest.trim_start_matches(|c: char| c.is_whitespace() || c == '#').trim_end();

@@ -2,13 +2,21 @@
 //!
 //! At most once a period and only when one moved or grew, on a thread of its own: a slow disk delays the next save, not
 //! the reports.
+//!
+//! What goes wrong with the file is told in the reports: a save that failed until one succeeds, and for a day that the
+//! baselines began anew or are those of an older copy, because the index is not what it was until then.
+
+use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use usher_availability::{BaselineRecord, Operations};
-use usher_types::{BootTime, OperationName};
+use usher_types::{BootTime, CollectorState, OperationName};
 
 use crate::latency::baseline_file::{BaselineFile, Baselines, SaveError};
 use crate::sample::describe;
+
+/// For how long it is told how the baselines came back: as long as a robust one looks behind.
+const TELL_FOR: Duration = Duration::from_secs(24 * 3600);
 
 /// The baselines of one host on disk.
 #[derive(Debug)]
@@ -17,6 +25,10 @@ pub struct BaselineStore {
     /// Absent: what is on disk is not known.
     saved: Option<Baselines>,
     saving: Option<JoinHandle<Result<(), SaveError>>>,
+    /// Why the last save failed.
+    fault: Option<String>,
+    /// What was wrong with the file at the start, and when that was.
+    restored: Option<(String, BootTime)>,
 }
 
 impl BaselineStore {
@@ -39,7 +51,17 @@ impl BaselineStore {
                 tracing::warn!(operation = %name, "{fault}");
             }
         }
-        Self { file, saved: Some(loaded.baselines), saving: None }
+        let restored = loaded.warning.map(|warning| (warning, now));
+        Self { file, saved: Some(loaded.baselines), saving: None, fault: None, restored }
+    }
+
+    /// What there is to be told of the file. Absent: nothing.
+    #[must_use]
+    pub fn collector(&self, now: BootTime) -> Option<CollectorState> {
+        let restored = self.restored.as_ref().filter(|(_, at)| now.since(*at) < TELL_FOR);
+        let (error, warning) = (self.fault.clone(), restored.map(|(warning, _)| warning.clone()));
+        let is_told = error.is_some() || warning.is_some();
+        is_told.then(|| CollectorState { name: "baselines".into(), source: "file".into(), error, warning })
     }
 
     /// Begins to save what changed since the last save, if that one is done.
@@ -61,13 +83,17 @@ impl BaselineStore {
     pub async fn finish(&mut self) {
         let Some(saving) = self.saving.take() else { return };
         let failed = match saving.await {
-            Ok(Ok(())) => return,
+            Ok(Ok(())) => {
+                self.fault = None;
+                return;
+            }
             Ok(Err(error)) => describe(&error),
             Err(error) => error.to_string(),
         };
         // Tried again with the next period.
         self.saved = None;
         tracing::warn!(error = failed, "baselines are not saved");
+        self.fault = Some(failed);
     }
 }
 
@@ -119,6 +145,48 @@ mod tests {
         let window = again.window(later);
         assert_eq!((window[0].baseline_us, window[0].baseline_samples), (Some(20_000.0), 30));
         assert_eq!(window[0].baseline_age, Some(std::time::Duration::from_secs(4)));
+    }
+
+    #[tokio::test]
+    async fn a_disk_that_refuses_is_told_until_it_takes_a_save() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut learned = operations();
+        let now = BootTime::from_millis(1);
+        let missing = folder.path().join("missing");
+        let mut store = BaselineStore::restore(file(&missing), &mut learned, now, 1_000_000);
+        assert_eq!(store.collector(now), None);
+        learned.record("logon", 20_000.0, 30.0).unwrap();
+        learned.end_period(now);
+        store.save(&learned, now, 1_000_000).await;
+        store.finish().await;
+        let told = store.collector(now).unwrap();
+        assert_eq!((told.name.as_str(), told.source.as_str(), told.warning), ("baselines", "file", None));
+        let error = told.error.unwrap();
+        assert!(
+            error.starts_with("cannot save baselines: cannot write") && error.contains("missing"),
+            "{error}"
+        );
+
+        std::fs::create_dir(&missing).unwrap();
+        store.save(&learned, now, 1_000_000).await;
+        store.finish().await;
+        assert_eq!(store.collector(now), None);
+    }
+
+    #[tokio::test]
+    async fn baselines_that_began_anew_are_told_for_a_day() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("baselines"), "spoilt").unwrap();
+        let store = BaselineStore::restore(
+            file(folder.path()),
+            &mut operations(),
+            BootTime::from_millis(1),
+            1_000_000,
+        );
+        let told = |hours: u64| store.collector(BootTime::from_millis(hours * 3_600_000));
+        let warning = told(23).unwrap().warning.unwrap();
+        assert!(warning.starts_with("baselines begin anew: "), "{warning}");
+        assert_eq!(told(25), None);
     }
 
     #[tokio::test]

@@ -4,8 +4,7 @@
 //! go out by bounded queues. An answer that finds its queue full is dropped: the coordinator takes silence for a
 //! refusal and asks elsewhere, which is right for a coordinator that does not read.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -18,6 +17,7 @@ use usher_types::{
 use super::identity::StreamEpochs;
 use super::listing::Listing;
 use super::status::HostStatus;
+use crate::report::StreamsHeld;
 
 /// Commands that wait for the host: above the places of a burst from several coordinators.
 pub(crate) const COMMANDS: usize = 1024;
@@ -150,51 +150,6 @@ pub struct HostHandle {
     pub sessions: watch::Receiver<Option<Arc<Listing<Session>>>>,
     /// What its pool says that its door speaks.
     pub door: watch::Receiver<DoorKind>,
-}
-
-/// Counts the streams of one host, by the number of their coordinator.
-#[derive(Debug, Clone, Default)]
-pub struct StreamsHeld(Arc<Mutex<BTreeMap<usize, u32>>>);
-
-/// One counted stream; dropping it counts it off.
-#[derive(Debug)]
-pub struct HeldStream {
-    held: StreamsHeld,
-    coordinator: usize,
-}
-
-impl StreamsHeld {
-    /// Counts a stream to the coordinator of this number for as long as the result lives.
-    #[must_use]
-    pub fn hold(&self, coordinator: usize) -> HeldStream {
-        *self.by_coordinator().entry(coordinator).or_default() += 1;
-        HeldStream { held: self.clone(), coordinator }
-    }
-
-    /// How many there are.
-    #[must_use]
-    pub fn count(&self) -> u32 {
-        self.by_coordinator().values().sum()
-    }
-
-    /// How many there are to the coordinator of this number.
-    #[must_use]
-    pub fn to(&self, coordinator: usize) -> u32 {
-        self.by_coordinator().get(&coordinator).copied().unwrap_or_default()
-    }
-
-    fn by_coordinator(&self) -> MutexGuard<'_, BTreeMap<usize, u32>> {
-        // Counting cannot break off half done.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for HeldStream {
-    fn drop(&mut self) {
-        if let Some(count) = self.held.by_coordinator().get_mut(&self.coordinator) {
-            *count = count.saturating_sub(1);
-        }
-    }
 }
 
 /// What happened to the places of a host, for a model whose users come by themselves.

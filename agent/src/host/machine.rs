@@ -1,36 +1,32 @@
 //! What does this machine tell its host, and how often?
 //!
-//! Three tasks. One measures, every report interval, and looks at the sessions each second in between, so that a login
-//! is reported soon after it happened. One hands over timings and ends the periods of the latency window. One looks
-//! for resources each minute. A timer that was late never fires twice: after a pause there is one report, not a burst
-//! of old ones.
+//! Two tasks. One measures, every report interval, and looks at the sessions each second in between, and at once when
+//! logind says that somebody came or went, so that a login is reported soon after it happened. One hands over timings and ends the periods of the latency window. A timer that
+//! was late never fires twice: after a pause there is one report, not a burst of old ones.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 use usher_placement::host::{Measurement, Occupancy};
-use usher_runtime::clock::Clock;
-use usher_types::{
-    CollectorState, Memory, MountFullness, Percent, Readiness, Replica, ResourceId, Session, SessionState,
-};
+use usher_types::{CollectorState, Memory, MountFullness, Percent, Readiness, Session, SessionState};
 
-use super::listing::Listing;
 use super::source::SourceEvent;
 use crate::config::AgentConfig;
-use crate::inventory::{self, InventoryConfig};
 use crate::latency::counters::IngestCounters;
 use crate::latency::listener::TimingBatch;
-use crate::sample::sessions::SessionReader;
+use crate::sample::logind_signals::SessionNews;
 use crate::sample::{self, HostSample, SOURCE_DEADLINE, Sampler, SessionSample};
 
 /// How often the sessions are looked at between two measurements.
 const SESSIONS_EVERY: Duration = Duration::from_secs(1);
-/// How often resources are looked for: replicas come and go by hand or by a nightly copy, not by the second.
-const INVENTORY_EVERY: Duration = Duration::from_secs(60);
+/// How soon they are looked at again while logind sets one up, which it does not announce the end of; and for how long
+/// after its last word. No look comes sooner after another, however much logind says: many logins are then one report.
+const SESSIONS_SOON: Duration = Duration::from_millis(100);
+const NEWS_LAST: Duration = Duration::from_secs(3);
 /// A measurement older than this is made anew when somebody asks for the state.
 const STALE_AFTER: Duration = Duration::from_secs(5);
 
@@ -46,11 +42,9 @@ pub struct OtherCollectors {
 /// The task that measures.
 #[derive(Debug)]
 pub struct Measuring {
-    /// Takes whole samples.
+    /// Takes whole samples, and looks at the sessions alone.
     pub sampler: Sampler,
-    /// Looks at the sessions alone.
-    pub sessions: SessionReader,
-    /// The settings in force: the mounts may change.
+    /// The settings in force: the mounts and whose sessions count may change.
     pub settings: watch::Receiver<Arc<AgentConfig>>,
     /// How often a whole sample is taken.
     pub report_interval: Duration,
@@ -62,10 +56,9 @@ pub struct Measuring {
     pub events: mpsc::Sender<SourceEvent>,
 }
 
-/// A look costs a call of logind for each session: on a host of thousands it takes long, and then it comes rarely, so
-/// that looking never takes more than a twentieth of the time.
-fn rest_after_look(took: Duration) -> Duration {
-    SESSIONS_EVERY.max(took.saturating_mul(20))
+/// Looking never takes more than a twentieth of the time, however many sessions there are and however often they change.
+fn rest_after_look(took: Duration, least: Duration) -> Duration {
+    least.max(took.saturating_mul(20))
 }
 
 impl Measuring {
@@ -76,24 +69,41 @@ impl Measuring {
         reports.set_missed_tick_behavior(MissedTickBehavior::Delay);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let looks_between = self.report_interval > SESSIONS_EVERY;
-        let mut measured_at = Instant::now();
+        let news = self.sampler.sessions().news();
+        let mut listener = JoinSet::new();
+        self.listen(&mut listener);
+        let (mut measured_at, mut news_at, mut rested_at) = (Instant::now(), None, Instant::now());
         loop {
             let whole = tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
                 _ = reports.tick() => true,
                 () = self.refresh.notified() => measured_at.elapsed() > STALE_AFTER,
+                () = came_after(rested_at, &news) => {
+                    news_at = Some(Instant::now());
+                    false
+                }
                 _ = looks.tick(), if looks_between => false,
             };
+            if self.follow_settings() {
+                self.listen(&mut listener);
+            }
             let started = Instant::now();
-            let event = if whole {
+            let (event, opening) = if whole {
                 measured_at = started;
-                Some(self.measure().await)
+                let (event, opening) = self.measure().await;
+                (Some(event), opening)
             } else {
-                let event = self.look().await;
-                looks.reset_after(rest_after_look(started.elapsed()));
-                event
+                self.look().await
             };
+            let took = started.elapsed();
+            rested_at = Instant::now() + rest_after_look(took, SESSIONS_SOON);
+            let is_lively = news_at.is_some_and(|at: Instant| at.elapsed() < NEWS_LAST);
+            if opening > 0 && is_lively {
+                looks.reset_after(rest_after_look(took, SESSIONS_SOON));
+            } else if !whole {
+                looks.reset_after(rest_after_look(took, SESSIONS_EVERY));
+            }
             if let Some(event) = event
                 && self.events.send(event).await.is_err()
             {
@@ -102,24 +112,52 @@ impl Measuring {
         }
     }
 
-    async fn measure(&mut self) -> SourceEvent {
-        // A failure says that nobody reads the settings anew.
-        if self.settings.has_changed().unwrap_or(false) {
-            let settings = self.settings.borrow_and_update().clone();
-            self.sampler.watch_mounts(&settings.mounts);
+    /// Hears of reasons to look, in the place of whoever listened before.
+    fn listen(&mut self, listener: &mut JoinSet<()>) {
+        listener.abort_all();
+        if let Some(listening) = self.sampler.sessions().listen() {
+            listener.spawn(listening);
         }
+    }
+
+    /// Whether whose sessions count has changed.
+    fn follow_settings(&mut self) -> bool {
+        // A failure says that nobody reads the settings anew.
+        if !self.settings.has_changed().unwrap_or(false) {
+            return false;
+        }
+        let settings = self.settings.borrow_and_update().clone();
+        self.sampler.watch_mounts(&settings.mounts);
+        self.sampler.sessions().configure(&settings.sessions)
+    }
+
+    /// A whole sample, and how many sessions are being set up.
+    async fn measure(&mut self) -> (SourceEvent, u32) {
         let sample = self.sampler.sample().await;
         let occupancy = sample.sessions.as_ref().map_or(Occupancy::Unknown, occupancy);
+        let opening = sample.sessions.as_ref().map_or(0, opening);
         let mut values = measurement(sample);
         values.collectors.extend(self.others.states());
-        SourceEvent::Measured { values: Box::new(values), occupancy }
+        (SourceEvent::Measured { values: Box::new(values), occupancy }, opening)
     }
 
     /// A look that fails tells nothing: the next whole sample says that the sessions are unknown.
-    async fn look(&mut self) -> Option<SourceEvent> {
-        let reading = self.sessions.read(SOURCE_DEADLINE).await.ok()?;
-        Some(SourceEvent::Sessions(occupancy(&reading.sample)))
+    async fn look(&mut self) -> (Option<SourceEvent>, u32) {
+        let Ok(reading) = self.sampler.sessions().read(SOURCE_DEADLINE).await else { return (None, 0) };
+        let sample = reading.sample;
+        let logons = sample.logons.map(|logons| logons.in_progress.now);
+        (Some(SourceEvent::Sessions { occupancy: occupancy(&sample), logons }), opening(&sample))
     }
+}
+
+/// Waits for a reason to look, and until then in any case.
+async fn came_after(rested_at: Instant, news: &SessionNews) {
+    sleep_until(rested_at).await;
+    news.came().await;
+}
+
+fn opening(sample: &SessionSample) -> u32 {
+    sample.logons.map_or(0, |logons| logons.opening)
 }
 
 impl OtherCollectors {
@@ -138,7 +176,10 @@ impl OtherCollectors {
 
 /// The measured values of a sample, as the host takes them.
 pub(crate) fn measurement(sample: HostSample) -> Measurement {
+    let logons = sample.sessions.as_ref().and_then(|sessions| sessions.logons);
     Measurement {
+        logons_in_progress: logons.map(|logons| logons.in_progress),
+        finished_logons: logons.and_then(|logons| logons.finished),
         cpu: sample.cpu_percent.and_then(|percent| Percent::new(percent).ok()),
         runnable_demand: sample.runnable_demand,
         memory: sample.memory.and_then(|memory| Memory::new(memory.used_bytes, memory.total_bytes)),
@@ -188,7 +229,8 @@ pub async fn run_periods(
     stop: CancellationToken,
 ) {
     let mut periods = interval(period);
-    periods.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // Ends stay where they were: a late one would otherwise move all that follow.
+    periods.set_missed_tick_behavior(MissedTickBehavior::Skip);
     // The first tick is that of the start.
     periods.tick().await;
     let mut listening = true;
@@ -210,87 +252,9 @@ pub async fn run_periods(
     }
 }
 
-/// The task that looks for resources.
-#[derive(Debug)]
-pub struct InventoryLooks {
-    /// What to look for.
-    pub config: InventoryConfig,
-    /// Root of the file system.
-    pub root: PathBuf,
-    /// Where the list goes.
-    pub list: watch::Sender<Option<Arc<Listing<Replica>>>>,
-    /// How it fares.
-    pub state: watch::Sender<Option<CollectorState>>,
-    /// Stamps lists.
-    pub clock: Arc<dyn Clock>,
-}
-
-impl InventoryLooks {
-    /// Looks until `stop`.
-    pub async fn run(self, stop: CancellationToken) {
-        let mut looks = interval(INVENTORY_EVERY);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                _ = looks.tick() => {}
-            }
-            let (config, root) = (self.config.clone(), self.root.clone());
-            // A dead mount holds the look, and with it the next ones; the old list stays.
-            let scan = tokio::select! {
-                () = stop.cancelled() => return,
-                scan = tokio::task::spawn_blocking(move || inventory::scan(&config, &root)) => scan,
-            };
-            match scan {
-                Ok(Ok(scan)) => self.found(scan),
-                Ok(Err(error)) => self.fares(Some(sample::describe(&error)), None),
-                Err(error) => self.fares(Some(error.to_string()), None),
-            }
-        }
-    }
-
-    fn found(&self, mut scan: inventory::Scan) {
-        let line = |lines: &[String]| match lines {
-            [] => None,
-            [only] => Some(only.clone()),
-            [first, rest @ ..] => Some(format!("{first} (and {} more)", rest.len())),
-        };
-        let mut replicas = Vec::with_capacity(scan.replicas.len());
-        for found in scan.replicas {
-            match ResourceId::new(&found.resource_id) {
-                Ok(resource_id) => {
-                    replicas.push(Replica { resource_id, path: found.path, title: found.title })
-                }
-                // What cannot be an id, such as a path with a line feed, cannot be asked for either.
-                Err(error) => scan.errors.push(error.to_string()),
-            }
-        }
-        let (error, warning) = (line(&scan.errors), line(&scan.warnings));
-        let before = self.list.borrow().clone();
-        if before.as_ref().is_none_or(|before| before.items != replicas) {
-            if before.is_some() || !replicas.is_empty() {
-                tracing::info!(replicas = replicas.len(), "the host's resources changed");
-            }
-            let list = Listing::after(before.as_deref(), replicas, 0, self.clock.now());
-            self.list.send_replace(Some(Arc::new(list)));
-        }
-        self.fares(error, warning);
-    }
-
-    fn fares(&self, error: Option<String>, warning: Option<String>) {
-        if let Some(error) = &error {
-            tracing::debug!(error, "the look for resources");
-        }
-        let is_asked_for = self.config != InventoryConfig::default();
-        self.state.send_replace(is_asked_for.then(|| CollectorState {
-            name: "inventory".into(),
-            source: "config".into(),
-            error,
-            warning,
-        }));
-    }
-}
-
+#[cfg(test)]
+#[path = "machine_sessions_tests.rs"]
+mod sessions_tests;
 #[cfg(test)]
 #[path = "machine_tests.rs"]
 mod tests;

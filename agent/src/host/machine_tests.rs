@@ -1,12 +1,5 @@
-use std::fs;
-
-use usher_runtime::clock::SystemClock;
-
 use super::*;
-use crate::inventory::ReplicaEntry;
 use crate::sample::{CollectorStatus, SessionSeen};
-
-const LONG: Duration = Duration::from_secs(60);
 
 fn sample() -> HostSample {
     HostSample {
@@ -60,7 +53,7 @@ fn sessions_are_taken_over_with_their_ages() {
         age: Some(Duration::from_secs(9)),
     };
     let Occupancy::Listed(sessions) =
-        occupancy(&SessionSample { source: "logind", sessions: vec![seen], logging_in: None })
+        occupancy(&SessionSample { source: "logind", sessions: vec![seen], logons: None })
     else {
         panic!("a list");
     };
@@ -83,48 +76,4 @@ async fn case_126_a_timer_that_was_late_does_not_fire_twice() {
     assert!(paused.elapsed() >= period - Duration::from_millis(1), "{:?}", paused.elapsed());
     stop.cancel();
     task.await.unwrap();
-}
-
-#[tokio::test]
-async fn resources_are_listed_anew_only_when_they_change() {
-    let root = tempfile::tempdir().unwrap();
-    fs::write(root.path().join("crm.db"), "").unwrap();
-    let entry =
-        |name: &str, path: &str| ReplicaEntry { resource: name.into(), path: Some(path.into()), title: None };
-    let config = InventoryConfig {
-        replicas: vec![entry("crm", "/crm.db"), entry("hr", "/hr.db")],
-        ..InventoryConfig::default()
-    };
-    let (list, mut listed) = watch::channel(None);
-    let (state, fares) = watch::channel(None);
-    let looks =
-        InventoryLooks { config, root: root.path().to_owned(), list, state, clock: Arc::new(SystemClock) };
-    let stop = CancellationToken::new();
-    let task = tokio::spawn(looks.run(stop.clone()));
-    tokio::time::timeout(LONG, listed.changed()).await.unwrap().unwrap();
-    let first = listed.borrow_and_update().clone().unwrap();
-    assert_eq!((first.generation, first.items.len()), (1, 1));
-    assert_eq!(first.items[0].resource_id.as_str(), "crm");
-    let mut fares = fares;
-    let told = tokio::time::timeout(LONG, fares.wait_for(Option::is_some)).await.unwrap().unwrap().clone();
-    assert!(told.unwrap().error.unwrap().contains("hr"));
-    stop.cancel();
-    task.await.unwrap();
-}
-
-#[test]
-fn a_resource_that_cannot_be_named_is_told_and_not_listed() {
-    let (list, listed) = watch::channel(None);
-    let (state, fares) = watch::channel(None);
-    let config = InventoryConfig {
-        replicas: vec![ReplicaEntry { resource: "a".into(), path: None, title: None }],
-        ..InventoryConfig::default()
-    };
-    let looks = InventoryLooks { config, root: "/".into(), list, state, clock: Arc::new(SystemClock) };
-    let found = |id: &str| inventory::ReplicaFound { resource_id: id.into(), path: None, title: None };
-    let replicas = vec![found("a\nb"), found("a")];
-    looks.found(inventory::Scan { replicas, ..inventory::Scan::default() });
-    assert_eq!(listed.borrow().as_ref().unwrap().items.len(), 1);
-    let error = fares.borrow().as_ref().unwrap().error.clone().unwrap();
-    assert!(error.contains("resource"), "{error}");
 }

@@ -12,13 +12,14 @@ use usher_runtime::clock::Clock;
 use usher_types::{BootId, DoorKind, Hello, HostId, OperationName, Replica};
 
 use super::baselines::BaselineStore;
-use super::handle::{COMMANDS, HostHandle, PlaceNews, StreamsHeld};
+use super::handle::{COMMANDS, HostHandle, PlaceNews};
 use super::identity::{self, HostIdError, StreamEpochs};
 use super::listing::Listing;
 use super::source::SourceEvent;
 use super::task::{HostTask, Inputs, Outputs};
 use crate::admission::{PlacesError, PlacesFile};
 use crate::latency::baseline_file::{BaselineFile, BaselineOwner};
+use crate::report::StreamsHeld;
 
 /// Events of a source that wait for the host: some seconds of a busy machine's timings.
 const SOURCE_EVENTS: usize = 256;

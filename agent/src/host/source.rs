@@ -18,7 +18,12 @@ pub enum SourceEvent {
         occupancy: Occupancy,
     },
     /// Who is on the host, between two measurements.
-    Sessions(Occupancy),
+    Sessions {
+        /// They.
+        occupancy: Occupancy,
+        /// How many of them are logging on. Absent: the source cannot tell.
+        logons: Option<u32>,
+    },
     /// Finished calls of operations.
     Calls(TimingBatch),
     /// A period of the latency window is over.

@@ -20,6 +20,8 @@ pub struct HostStatus {
     pub overflow_calls: u64,
     /// Words about calls that were refused since the start, by reason.
     pub refused: BTreeMap<&'static str, u64>,
+    /// Coordinators that are not heard: seats may be kept free for them.
+    pub unheard: Vec<String>,
     /// Sessions that the list leaves out, because it is long or because names must not travel.
     pub unlisted_sessions: u32,
     /// Commands of coordinators that wait.

@@ -203,6 +203,7 @@ impl HostTask {
             window: operations.window(now),
             overflow_calls: operations.overflow_calls(),
             refused: self.calls.refused(),
+            unheard: self.core.unheard(now).map(str::to_owned).collect(),
             unlisted_sessions: self.core.session_list().unlisted,
             commands_waiting: self.inputs.commands.len(),
             events_waiting: self.inputs.source.len(),
@@ -225,6 +226,10 @@ impl HostTask {
             if !self.keep_book().await {
                 answers.clear();
             }
+        }
+        // A report that is due goes first: both leave in one packet then.
+        if self.publish_at().is_some_and(|due| due <= Instant::now()) {
+            self.publish().await;
         }
         for (reply, answer) in answers {
             send(&reply, answer);
@@ -367,18 +372,22 @@ impl HostTask {
 
     async fn take_event(&mut self, event: SourceEvent) {
         match event {
-            SourceEvent::Measured { values, occupancy } => {
-                let listed = matches!(occupancy, Occupancy::Listed(_));
-                let changed = self.core.measure(*values, occupancy, self.clock.now());
+            SourceEvent::Measured { mut values, occupancy } => {
+                let (listed, now) = (matches!(occupancy, Occupancy::Listed(_)), self.clock.now());
+                values.collectors.extend(self.baselines.as_ref().and_then(|kept| kept.collector(now)));
+                let changed = self.core.measure(*values, occupancy, now);
                 // Less room than the disk says costs places only after a restart: that can wait for a measurement.
                 let is_kept = self.core.told_shares() == self.told;
                 self.sessions_seen(listed, changed || !is_kept).await;
                 self.held_seats.look(&self.core, self.clock.now());
                 self.publish().await;
             }
-            SourceEvent::Sessions(occupancy) => {
-                let listed = matches!(occupancy, Occupancy::Listed(_));
-                let changed = self.core.occupy(occupancy, self.clock.now());
+            SourceEvent::Sessions { occupancy, logons } => {
+                let (listed, now) = (matches!(occupancy, Occupancy::Listed(_)), self.clock.now());
+                let changed = self.core.occupy(occupancy, now);
+                if let Some(logons) = logons {
+                    self.core.logons_told(logons, now);
+                }
                 self.dirty |= changed;
                 self.sessions_seen(listed, changed).await;
             }

@@ -3,8 +3,8 @@ use std::time::Duration;
 use usher_placement::host::{CoreSettings, Measurement, NameHasher, NameSettings};
 use usher_runtime::clock::SystemClock;
 use usher_types::{
-    BootId, Endpoint, Hello, HostId, HostMarks, HostName, HostOverrides, Policy, PoolName, SessionState,
-    UserKey, UserNames,
+    BootId, Endpoint, Hello, HostId, HostMarks, HostName, HostOverrides, LogonsInProgress, Policy, PoolName,
+    SessionState, UserKey, UserNames,
 };
 
 use super::*;
@@ -100,6 +100,30 @@ async fn sessions_are_told_anew_when_the_pool_lets_names_travel_in_another_form(
     names_told(&mut handle, |list| list.items.first().is_some_and(|s| s.user == "hmac:ab12:c0ffee")).await;
     handle.commands.send(settings(2, UserNames::None)).await.unwrap();
     names_told(&mut handle, |list| list.items.is_empty() && list.unlisted == 1).await;
+    stop.cancel();
+    running.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_session_between_two_measurements_brings_a_load_with_the_logons_of_the_look() {
+    let folder = tempfile::tempdir().unwrap();
+    let OpenHost { task, mut handle, events, .. } = opened(folder.path(), NameSettings::default());
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(task.run(stop.clone()));
+    let said = LogonsInProgress { now: 2, mean: 1.5 };
+    let values = Measurement { logons_in_progress: Some(said), ..Measurement::default() };
+    let nobody = Occupancy::Listed(Vec::new());
+    events.send(SourceEvent::Measured { values: Box::new(values), occupancy: nobody }).await.unwrap();
+    let session = Session { id: "1".into(), user: "alice".into(), state: SessionState::Active, age: None };
+    let occupancy = Occupancy::Listed(vec![session]);
+    // The new session is one of the three.
+    events.send(SourceEvent::Sessions { occupancy, logons: Some(3) }).await.unwrap();
+    let users =
+        |report: &Option<Arc<Report>>| report.as_ref().is_some_and(|report| report.load().users == Some(1));
+    let told =
+        tokio::time::timeout(LONG, handle.load.wait_for(users)).await.expect("in time").unwrap().clone();
+    let logons = told.unwrap().load().logons_in_progress;
+    assert_eq!(logons, Some(LogonsInProgress { now: 3, mean: 1.5 }));
     stop.cancel();
     running.await.unwrap();
 }

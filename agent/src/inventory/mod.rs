@@ -1,73 +1,41 @@
 //! Which resources does this host hold?
 //!
-//! Resources are named one by one in the configuration, or found by a pattern of paths. A resource found by a pattern
-//! is named by its path below the pattern's root, the longest folder without a wildcard, so that copies on different
-//! hosts have one name wherever their disks are mounted.
+//! Resources are named one by one in the configuration, found by a pattern of paths, or listed by a program. One found by
+//! a pattern is named by its path below the pattern's root, the longest folder without a wildcard, so that copies on
+//! different hosts have one name wherever their disks are mounted; a rule may make another name of it.
 //!
 //! What is listed is what users are sent here for, so a replica that cannot be seen is not listed: neither one whose
-//! file is missing, nor those of a folder that cannot be read. Each is reported, and the others go on.
+//! file is missing, nor those of a folder that cannot be read. Each is reported, and the others go on. A source that
+//! tells nothing at all (a program that fails, a disk that hangs) takes nothing away: its last list stays.
 
+mod config;
+mod id_rule;
+mod listing_program;
+mod looks;
+mod notes;
 mod walk;
+mod watch;
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use serde::{Deserialize, Serialize};
+use usher_types::{Replica, ResourceId};
 
-use walk::{MAX_FOUND, Pattern};
+pub use config::{GlobEntry, InventoryConfig, ProgramEntry, ReplicaEntry};
+#[cfg(test)]
+pub(crate) use listing_program::understood;
+pub use looks::InventoryLooks;
+use notes::Notes;
+use walk::Pattern;
+use watch::Watches;
 
-/// Bound of a resource's id.
-pub const MAX_RESOURCE_ID_BYTES: usize = 1024;
-
-/// What the operator says about the host's resources.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct InventoryConfig {
-    /// Resources named one by one. Default none.
-    pub replicas: Vec<ReplicaEntry>,
-    /// Resources found by patterns. Default none.
-    pub globs: Vec<GlobEntry>,
-}
-
-/// One named resource.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ReplicaEntry {
-    /// Its id, the same on every host, 1..=1024 bytes.
-    pub resource: String,
-    /// Where it lies on this host. When given, the resource is listed only while something is there.
-    pub path: Option<PathBuf>,
-    /// For people.
-    pub title: Option<String>,
-}
-
-/// One pattern.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct GlobEntry {
-    /// An absolute path with wildcards: `*` and `?` within one name, `**` across folders, `[ab]`, `{a,b}`. Files
-    /// match; with a `/` at the end, folders do.
-    pub pattern: String,
-    /// For people; given to every resource that is found.
-    pub title: Option<String>,
-}
-
-/// A resource that this host holds.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReplicaFound {
-    /// 1..=1024 bytes.
-    pub resource_id: String,
-    /// Where it lies. Absent if the operator did not say.
-    pub path: Option<String>,
-    /// For people.
-    pub title: Option<String>,
-}
+/// Resources of one host. At twice as many the list would still fit, but nobody could look through it.
+const MAX_FOUND: usize = 100_000;
+/// Longest path and title: as coordinators take them.
+const MAX_TEXT_BYTES: usize = 1024;
 
 /// The configuration cannot mean anything.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum InventoryError {
+enum InventoryError {
     /// The pattern cannot be understood.
     #[error("inventory pattern `{pattern}` is not valid")]
     Pattern {
@@ -82,117 +50,115 @@ pub enum InventoryError {
         /// As configured.
         pattern: String,
     },
-    /// The id of a named resource has no byte, or too many.
-    #[error("inventory resource `{resource}` must have 1 to {MAX_RESOURCE_ID_BYTES} bytes")]
-    ResourceId {
+    /// The rule that makes ids is none.
+    #[error("the id rule `{rule}`: {problem}")]
+    Rule {
         /// As configured.
-        resource: String,
+        rule: String,
+        /// What is wrong.
+        problem: String,
     },
+}
+
+impl InventoryError {
+    /// It is about how ids are made, not about the pattern.
+    fn is_of_the_rule(&self) -> bool {
+        matches!(self, Self::Rule { .. })
+    }
 }
 
 /// What a scan found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Scan {
+struct Scan {
     /// Sorted by id, each once.
-    pub replicas: Vec<ReplicaFound>,
-    /// What could not be read, one line each: the list may lack something.
-    pub errors: Vec<String>,
+    replicas: Vec<Replica>,
+    /// What could not be read: the list may lack something.
+    errors: Notes,
     /// What is odd though the list is whole.
-    pub warnings: Vec<String>,
+    warnings: Notes,
 }
 
-/// Looks for all configured resources below `root` (`/` in production). Blocks for as long as the disks take.
+/// Looks on the disks for all configured resources below `root` (`/` in production), and has the folders watched that it
+/// looks into. Blocks for as long as the disks take.
 ///
 /// # Errors
 /// When the configuration itself is wrong. What the disk refuses is in [`Scan::errors`].
-pub fn scan(config: &InventoryConfig, root: &Path) -> Result<Scan, InventoryError> {
-    let mut collected = Collected::default();
+fn scan(config: &InventoryConfig, root: &Path, watches: &mut Watches) -> Result<Scan, InventoryError> {
+    let mut found = Vec::new();
+    let mut errors = Notes::default();
+    let mut left_out = 0;
+    watches.begin();
     for entry in &config.replicas {
-        check_id(&entry.resource)?;
-        collected.add_named(entry, root);
+        match named(entry, root, watches) {
+            Ok(replica) => found.push(replica),
+            Err(problem) => errors.add(|| problem),
+        }
     }
     for entry in &config.globs {
-        let pattern = Pattern::new(&entry.pattern)?;
-        let found = walk::walk(&pattern, root);
-        collected.scan.errors.extend(found.errors);
-        for (resource_id, path) in found.files {
-            collected.add(ReplicaFound { resource_id, path: Some(path), title: entry.title.clone() });
-        }
+        let of_pattern = walk::walk(&Pattern::new(entry)?, root, watches);
+        errors.extend(of_pattern.errors);
+        left_out += of_pattern.left_out;
+        found.extend(of_pattern.replicas);
     }
-    Ok(collected.into_scan())
-}
-
-/// Checks a configuration without looking at any disk.
-///
-/// # Errors
-/// As [`scan`].
-pub fn check(config: &InventoryConfig) -> Result<(), InventoryError> {
-    config.replicas.iter().try_for_each(|entry| check_id(&entry.resource))?;
-    config.globs.iter().try_for_each(|entry| Pattern::new(&entry.pattern).map(drop))
-}
-
-fn check_id(resource: &str) -> Result<(), InventoryError> {
-    if (1..=MAX_RESOURCE_ID_BYTES).contains(&resource.len()) {
-        Ok(())
-    } else {
-        Err(InventoryError::ResourceId { resource: resource.to_owned() })
+    let mut scan = Scan { replicas: found, errors, warnings: Notes::default() };
+    scan.put_in_order(left_out);
+    if let Some(unwatched) = watches.finish() {
+        scan.warnings.add(|| unwatched);
     }
+    Ok(scan)
 }
 
-/// What was found so far, by id.
-#[derive(Debug, Default)]
-struct Collected {
-    by_id: BTreeMap<String, ReplicaFound>,
-    left_out: usize,
-    scan: Scan,
-}
-
-impl Collected {
-    fn add_named(&mut self, entry: &ReplicaEntry, root: &Path) {
-        if let Some(path) = &entry.path
-            && let Err(error) = std::fs::metadata(walk::below(root, path))
-        {
-            let line = format!("replica `{}`: cannot see {}: {error}", entry.resource, path.display());
-            self.scan.errors.push(line);
-            return;
+/// A resource that the operator names, if it is there.
+fn named(entry: &ReplicaEntry, root: &Path, watches: &mut Watches) -> Result<Replica, String> {
+    if let Some(path) = &entry.path {
+        let path_seen = walk::below(root, path);
+        if let Some(folder) = path_seen.parent() {
+            watches.add(folder);
         }
-        self.add(ReplicaFound {
-            resource_id: entry.resource.clone(),
-            path: entry.path.as_ref().map(|path| path.to_string_lossy().into_owned()),
-            title: entry.title.clone(),
+        std::fs::metadata(&path_seen).map_err(|error| {
+            format!("replica `{}`: cannot see {}: {error}", entry.resource, path.display())
+        })?;
+    }
+    let path = entry.path.as_ref().map(|path| path.to_string_lossy().into_owned());
+    found(&entry.resource, path, entry.title.clone())
+}
+
+/// A resource, if its id is one.
+fn found(resource_id: &str, path: Option<String>, title: Option<String>) -> Result<Replica, String> {
+    let resource_id = ResourceId::new(resource_id).map_err(|error| error.to_string())?;
+    Ok(Replica { resource_id, path, title })
+}
+
+impl Scan {
+    /// Sorts, keeps the first of those with one id, and no more than the bound; `left_out` were left out before.
+    fn put_in_order(&mut self, left_out: usize) {
+        let Self { replicas, errors, warnings } = self;
+        // In their order where ids are equal.
+        replicas.sort_by(|a, b| a.resource_id.cmp(&b.resource_id));
+        replicas.dedup_by(|next, kept| {
+            let is_double = next.resource_id == kept.resource_id;
+            if is_double {
+                warnings.add(|| there_twice(kept, next));
+            }
+            is_double
         });
+        let left_out = left_out + replicas.len().saturating_sub(MAX_FOUND);
+        replicas.truncate(MAX_FOUND);
+        replicas.shrink_to_fit();
+        if left_out > 0 {
+            errors.add(|| format!("more than {MAX_FOUND} resources: {left_out} are left out"));
+        }
     }
+}
 
-    fn add(&mut self, replica: ReplicaFound) {
-        if self.by_id.len() >= MAX_FOUND && !self.by_id.contains_key(&replica.resource_id) {
-            self.left_out += 1;
-            return;
-        }
-        match self.by_id.entry(replica.resource_id.clone()) {
-            Entry::Vacant(free) => {
-                free.insert(replica);
-            }
-            Entry::Occupied(taken) => {
-                let place =
-                    |path: &Option<String>| path.clone().unwrap_or_else(|| "the configuration".to_owned());
-                self.scan.warnings.push(format!(
-                    "resource `{}` is there twice: {} is listed, {} is not",
-                    replica.resource_id,
-                    place(&taken.get().path),
-                    place(&replica.path),
-                ));
-            }
-        }
-    }
-
-    fn into_scan(mut self) -> Scan {
-        if self.left_out > 0 {
-            let line = format!("more than {MAX_FOUND} resources: {} are left out", self.left_out);
-            self.scan.errors.push(line);
-        }
-        self.scan.replicas = self.by_id.into_values().collect();
-        self.scan
-    }
+fn there_twice(listed: &Replica, other: &Replica) -> String {
+    let place = |replica: &Replica| replica.path.clone().unwrap_or_else(|| "one without a path".to_owned());
+    format!(
+        "resource `{}` is there twice: {} is listed, {} is not",
+        listed.resource_id,
+        place(listed),
+        place(other),
+    )
 }
 
 #[cfg(test)]

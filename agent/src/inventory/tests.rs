@@ -2,6 +2,10 @@ use super::*;
 use std::fs;
 use std::os::unix::fs::symlink;
 
+fn scan(config: &InventoryConfig, root: &Path) -> Result<Scan, InventoryError> {
+    super::scan(config, root, &mut Watches::new())
+}
+
 fn tree(files: &[&str]) -> tempfile::TempDir {
     let root = tempfile::tempdir().expect("a folder");
     for file in files {
@@ -13,7 +17,8 @@ fn tree(files: &[&str]) -> tempfile::TempDir {
 }
 
 fn globs(patterns: &[&str]) -> InventoryConfig {
-    let entry = |pattern: &&str| GlobEntry { pattern: (*pattern).to_owned(), title: None };
+    let entry =
+        |pattern: &&str| GlobEntry { pattern: (*pattern).to_owned(), id: "{path}".into(), title: None };
     InventoryConfig { globs: patterns.iter().map(entry).collect(), ..InventoryConfig::default() }
 }
 
@@ -23,7 +28,7 @@ fn ids(scan: &Scan) -> Vec<&str> {
 
 fn found_by(root: &Path, pattern: &str) -> Vec<String> {
     let scan = scan(&globs(&[pattern]), root).expect("a sound pattern");
-    assert_eq!(scan.errors, Vec::<String>::new(), "{pattern}");
+    assert_eq!(scan.errors, Notes::default(), "{pattern}");
     ids(&scan).into_iter().map(str::to_owned).collect()
 }
 
@@ -52,7 +57,7 @@ fn named_resources_and_found_ones_make_one_sorted_list_and_doubles_are_named() {
     let titles: Vec<_> = scan.replicas.iter().map(|replica| replica.title.as_deref()).collect();
     assert_eq!(titles, [Some("Database"), None, Some("The wiki")]);
     let twice = "resource `crm.db` is there twice: /data/crm.db is listed, /data/crm.db is not";
-    assert_eq!((scan.warnings, scan.errors), (vec![twice.to_owned()], vec![]));
+    assert_eq!((scan.warnings.first, scan.errors.count), (vec![twice.to_owned()], 0));
 }
 
 #[test]
@@ -62,7 +67,7 @@ fn a_named_resource_whose_file_is_missing_is_not_listed_and_reported() {
     let config = InventoryConfig { replicas: vec![entry], ..InventoryConfig::default() };
     let scan = scan(&config, root.path()).expect("sound");
     assert_eq!(scan.replicas, []);
-    assert!(scan.errors[0].contains("replica `crm`: cannot see /data/crm.db"), "{:?}", scan.errors);
+    assert!(scan.errors.first[0].contains("replica `crm`: cannot see /data/crm.db"), "{:?}", scan.errors);
 }
 
 #[test]
@@ -70,8 +75,8 @@ fn a_folder_that_cannot_be_looked_into_is_named_and_the_others_go_on() {
     let root = tree(&["data/a.db"]);
     let scan = scan(&globs(&["/gone/*.db", "/data/*.db"]), root.path()).expect("sound");
     assert_eq!(ids(&scan), ["a.db"]);
-    assert_eq!(scan.errors.len(), 1);
-    assert!(scan.errors[0].starts_with("cannot look into /gone"), "{:?}", scan.errors);
+    assert_eq!(scan.errors.count, 1);
+    assert!(scan.errors.first[0].starts_with("cannot look into /gone"), "{:?}", scan.errors);
 }
 
 #[test]
@@ -93,20 +98,83 @@ fn a_name_that_is_not_utf8_is_reported_not_guessed() {
     fs::write(root.path().join("data").join(std::ffi::OsStr::from_bytes(b"\xff.db")), "").expect("written");
     let scan = scan(&globs(&["/data/*.db"]), root.path()).expect("sound");
     assert_eq!(ids(&scan), ["a.db"]);
-    assert!(scan.errors[0].ends_with("its name is not UTF-8"), "{:?}", scan.errors);
+    assert!(scan.errors.first[0].ends_with("its name is not UTF-8"), "{:?}", scan.errors);
+}
+
+fn with_rule(pattern: &str, id: &str) -> InventoryConfig {
+    let globs = vec![GlobEntry { pattern: pattern.into(), id: id.into(), title: None }];
+    InventoryConfig { globs, ..InventoryConfig::default() }
 }
 
 #[test]
-fn a_configuration_that_cannot_mean_anything_is_refused() {
+fn a_rule_makes_ids_that_are_the_same_wherever_the_disks_are_mounted() {
+    let root = tree(&["disk1/mail/crm.nsf", "disk2/mail/hr.nsf", "disk2/top.nsf"]);
+    let scan = scan(&with_rule("/*/**/*.nsf", "{parent}/{stem}"), root.path()).expect("sound");
+    assert_eq!(ids(&scan), ["disk2/top", "mail/crm", "mail/hr"]);
+    let paths: Vec<_> = scan.replicas.iter().map(|replica| replica.path.as_deref()).collect();
+    assert_eq!(paths[1], Some("/disk1/mail/crm.nsf"));
+}
+
+#[test]
+fn a_match_without_an_id_by_the_rule_is_reported_and_the_others_are_listed() {
+    let root = tree(&["data/a/crm.db", "data/hr.db", "data/line\nfeed/x.db"]);
+    let scan = scan(&with_rule("/data/**/*.db", "{1}+{2}"), root.path()).expect("sound");
+    assert_eq!((ids(&scan), scan.errors.count), (vec!["a+crm.db"], 2));
+    assert!(scan.errors.first[0].contains("/data/hr.db: its path lacks a part"), "{:?}", scan.errors);
+    assert!(scan.errors.first[1].contains("resource"), "{:?}", scan.errors);
+}
+
+#[test]
+fn files_that_a_rule_gives_one_id_are_listed_once_and_named() {
+    let root = tree(&["data/crm.db", "data/crm.nsf"]);
+    let scan = scan(&with_rule("/data/*", "{stem}"), root.path()).expect("sound");
+    assert_eq!(scan.replicas[0].path.as_deref(), Some("/data/crm.db"));
+    assert_eq!((scan.replicas.len(), scan.warnings.count), (1, 1));
+}
+
+fn faults(toml: &str) -> Vec<String> {
+    let config: InventoryConfig = toml::from_str(toml).expect("readable");
+    let mut faults = usher_runtime::config::Faults::default();
+    usher_runtime::config::Validate::validate(&config, &mut faults);
+    faults.iter().map(|fault| fault.key.clone()).collect()
+}
+
+#[test]
+fn a_configuration_that_cannot_mean_anything_is_refused_by_the_key() {
     for pattern in ["data/*.db", "", "/data/../*.db", "/data/[a.db"] {
-        let config = globs(&[pattern]);
-        assert!(check(&config).is_err(), "{pattern:?}");
-        assert!(scan(&config, Path::new("/")).is_err(), "{pattern:?}");
+        assert_eq!(
+            faults(&format!("globs = [{{ pattern = {pattern:?} }}]")),
+            ["globs[0].pattern"],
+            "{pattern:?}"
+        );
+        assert!(scan(&globs(&[pattern]), Path::new("/")).is_err(), "{pattern:?}");
     }
-    for resource in [String::new(), "x".repeat(1025)] {
-        let replicas = vec![ReplicaEntry { resource, path: None, title: None }];
-        assert!(check(&InventoryConfig { replicas, globs: vec![] }).is_err());
-    }
+    let text = r#"
+        replicas = [{ resource = "a" }, { resource = "" }, { resource = "a\nb" }]
+        globs = [{ pattern = "/a/*", id = "{stem}" }, { pattern = "/a/*", id = "crm" }, { pattern = "/a/*", id = "{stam}" }]
+        program = { command = [], interval = "100ms", deadline = "1h" }
+    "#;
+    let expected = [
+        "replicas[1].resource",
+        "replicas[2].resource",
+        "globs[1].id",
+        "globs[2].id",
+        "program.command",
+        "program.interval",
+        "program.deadline",
+    ];
+    assert_eq!(faults(text), expected);
+    let long = "x".repeat(1025);
+    assert_eq!(faults(&format!("replicas = [{{ resource = {long:?} }}]")), ["replicas[0].resource"]);
     assert!(toml::from_str::<InventoryConfig>("globs = [{ pattern = \"/a/*\", titel = \"x\" }]").is_err());
     assert_eq!(scan(&InventoryConfig::default(), Path::new("/")).expect("sound"), Scan::default());
+}
+
+#[test]
+fn more_resources_than_anybody_could_look_through_are_counted_and_left_out() {
+    let replica = |number: usize| found(&format!("r{number}"), None, None).expect("an id");
+    let mut scan = Scan { replicas: (0..MAX_FOUND + 7).map(replica).collect(), ..Scan::default() };
+    scan.put_in_order(3);
+    assert_eq!(scan.replicas.len(), MAX_FOUND);
+    assert_eq!(scan.errors.summary().as_deref(), Some("more than 100000 resources: 10 are left out"));
 }

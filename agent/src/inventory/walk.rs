@@ -11,11 +11,13 @@ use std::path::{Component, Path, PathBuf};
 
 use globset::{GlobBuilder, GlobMatcher};
 use rustix::io::Errno;
+use usher_types::Replica;
 
-use super::{InventoryError, MAX_RESOURCE_ID_BYTES};
-
-/// Resources of one host. At twice as many the list would still fit, but nobody could look through it.
-pub(super) const MAX_FOUND: usize = 100_000;
+use super::config::GlobEntry;
+use super::id_rule::IdRule;
+use super::notes::Notes;
+use super::watch::Watches;
+use super::{InventoryError, MAX_FOUND, found};
 
 /// Entries looked at for one pattern: some seconds of a local disk.
 const MAX_LOOKED_AT: usize = 1_000_000;
@@ -31,10 +33,13 @@ pub(super) struct Pattern {
     /// Names below the base that a match can have at most.
     depth: usize,
     of_folders: bool,
+    rule: IdRule,
+    title: Option<String>,
 }
 
 impl Pattern {
-    pub(super) fn new(pattern: &str) -> Result<Self, InventoryError> {
+    pub(super) fn new(entry: &GlobEntry) -> Result<Self, InventoryError> {
+        let pattern = entry.pattern.as_str();
         let path = Path::new(pattern);
         if !path.is_absolute() || path.components().any(|part| part == Component::ParentDir) {
             return Err(InventoryError::NotAbsolute { pattern: pattern.to_owned() });
@@ -56,6 +61,9 @@ impl Pattern {
             matcher: glob.compile_matcher(),
             depth: depth.min(MAX_DEPTH),
             of_folders,
+            rule: IdRule::parse(&entry.id)
+                .map_err(|problem| InventoryError::Rule { rule: entry.id.clone(), problem })?,
+            title: entry.title.clone(),
         })
     }
 }
@@ -67,9 +75,10 @@ fn is_nowhere(error: &io::Error) -> bool {
 /// What a walk found.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// Path below the pattern's base, and path on the host.
-    pub(super) files: Vec<(String, String)>,
-    pub(super) errors: Vec<String>,
+    pub(super) replicas: Vec<Replica>,
+    /// Resources beyond the bound.
+    pub(super) left_out: usize,
+    pub(super) errors: Notes,
 }
 
 /// `path`, an absolute path of the host, below `root`.
@@ -77,12 +86,14 @@ pub(super) fn below(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-pub(super) fn walk(pattern: &Pattern, root: &Path) -> Found {
-    let mut walk = Walk { pattern, root, inside: Vec::new(), looked_at: 0, found: Found::default() };
+/// Looks for what matches, and has every folder watched before it is looked into.
+pub(super) fn walk(pattern: &Pattern, root: &Path, watches: &mut Watches) -> Found {
+    let found = Found::default();
+    let mut walk = Walk { pattern, root, watches, inside: Vec::new(), looked_at: 0, found };
     walk.enter(Path::new(""), 1);
     if walk.looked_at > MAX_LOOKED_AT {
         let base = pattern.base.display();
-        walk.found.errors.push(format!("{base}: more than {MAX_LOOKED_AT} entries: the rest is left out"));
+        walk.found.errors.add(|| format!("{base}: more than {MAX_LOOKED_AT} entries: the rest is left out"));
     }
     walk.found
 }
@@ -90,6 +101,7 @@ pub(super) fn walk(pattern: &Pattern, root: &Path) -> Found {
 struct Walk<'a> {
     pattern: &'a Pattern,
     root: &'a Path,
+    watches: &'a mut Watches,
     /// Device and inode of the folders that the walk is inside of.
     inside: Vec<(u64, u64)>,
     looked_at: usize,
@@ -108,6 +120,8 @@ impl Walk<'_> {
         if self.inside.contains(&identity) {
             return;
         }
+        // First: what comes while it is looked into is then seen or told, perhaps both.
+        self.watches.add(&folder);
         let entries = match fs::read_dir(&folder).and_then(Iterator::collect::<io::Result<Vec<_>>>) {
             Ok(entries) => entries,
             Err(error) => return self.refused(&shown, &error),
@@ -143,20 +157,21 @@ impl Walk<'_> {
     }
 
     fn take(&mut self, relative: &Path, shown: &Path) {
-        match (relative.to_str(), shown.to_str()) {
-            (Some(id), Some(path)) if id.len() <= MAX_RESOURCE_ID_BYTES => {
-                self.found.files.push((id.to_owned(), path.to_owned()));
-            }
-            (Some(_), Some(_)) => {
-                let line =
-                    format!("{}: its name has more than {MAX_RESOURCE_ID_BYTES} bytes", shown.display());
-                self.found.errors.push(line);
-            }
-            _ => self.found.errors.push(format!("{}: its name is not UTF-8", shown.display())),
+        let (Some(relative), Some(path)) = (relative.to_str(), shown.to_str()) else {
+            return self.found.errors.add(|| format!("{}: its name is not UTF-8", shown.display()));
+        };
+        let id = self.pattern.rule.apply(relative, path);
+        let id = id.ok_or_else(|| "its path lacks a part that its id is made of".to_owned());
+        let (path, title) = (Some(path.to_owned()), self.pattern.title.clone());
+        match id.and_then(|id| found(&id, path, title)) {
+            Ok(_) if self.found.replicas.len() >= MAX_FOUND => self.found.left_out += 1,
+            Ok(replica) => self.found.replicas.push(replica),
+            // What cannot be an id, such as a path with a line feed, cannot be asked for either.
+            Err(problem) => self.found.errors.add(|| format!("{}: {problem}", shown.display())),
         }
     }
 
     fn refused(&mut self, shown: &Path, error: &io::Error) {
-        self.found.errors.push(format!("cannot look into {}: {error}", shown.display()));
+        self.found.errors.add(|| format!("cannot look into {}: {error}", shown.display()));
     }
 }

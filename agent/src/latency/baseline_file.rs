@@ -7,7 +7,8 @@
 //! start because of its baselines would be worse than one without.
 //!
 //! Saving goes to a file beside, to the disk, then in place by rename, so that a cut at any moment leaves a whole
-//! file. The one before is kept as `.bak`.
+//! file. The one before is kept as `.bak`; it is never given up before the new one is on the disk for certain, so that
+//! there is a whole one even where the file in place was spoilt.
 //!
 //! Another CPU model means other hardware: the old baselines say nothing about it, and are dropped.
 //!
@@ -15,8 +16,8 @@
 //! provisional estimate until a quiet hour confirms a better one.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::ffi::OsStr;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -25,6 +26,11 @@ use sha2::{Digest, Sha256};
 use usher_availability::{BaselineRecord, MinimumRecord, RobustRecord};
 
 use super::statsd::is_name;
+use crate::disk::{self, Disk, FailedStep, LocalDisk};
+use crate::printable::printable;
+
+/// End of the name of the copy before.
+const KEPT: &str = ".bak";
 
 const MAGIC: &str = "usher-baselines";
 const FORMAT_VERSION: u32 = 2;
@@ -33,6 +39,9 @@ const FORMAT_OF_0_1: u32 = 1;
 
 /// A file of the agent's cap of names is some 500 KiB; more than this is not ours.
 const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
+
+/// Bound of what is said about files that are not believed: two paths and what is wrong with each.
+const MAX_REASON_CHARS: usize = 1000;
 
 /// What was learned, by operation.
 pub type Baselines = BTreeMap<String, BaselineRecord>;
@@ -75,7 +84,7 @@ pub struct LoadedBaselines {
 
 /// The baselines could not be saved. Those on disk are whole, the last or the ones before.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot save baselines to {}: {step}", path.display())]
+#[error("cannot save baselines: cannot {step} {}", path.display())]
 pub struct SaveError {
     path: PathBuf,
     step: &'static str,
@@ -171,15 +180,19 @@ impl BaselineFile {
     /// Loads the newest baselines that can be believed. `now_unix_ms` stamps the files that are moved aside. Blocks.
     #[must_use]
     pub fn load(&self, now_unix_ms: u64) -> LoadedBaselines {
+        self.load_from(&LocalDisk, now_unix_ms)
+    }
+
+    fn load_from(&self, disk: &impl Disk, now_unix_ms: u64) -> LoadedBaselines {
         let mut problems = Vec::new();
         for (path, origin) in
             [(self.path.clone(), BaselineOrigin::File), (self.backup(), BaselineOrigin::Backup)]
         {
-            match self.read(&path) {
+            match self.read(disk, &path) {
                 Ok(Some(body)) => return self.accept(body, origin, problems, now_unix_ms),
                 Ok(None) => {}
                 Err(bad) => {
-                    let moved = match move_aside(&path, now_unix_ms) {
+                    let moved = match move_aside(disk, &path, now_unix_ms) {
                         Ok(aside) => format!("moved to {}", aside.display()),
                         Err(error) => format!("cannot be moved aside: {error}"),
                     };
@@ -191,7 +204,7 @@ impl BaselineFile {
             let origin = BaselineOrigin::FirstStart;
             return LoadedBaselines { baselines: Baselines::new(), origin, warning: None };
         }
-        reset(problems.join("; "))
+        reset(&problems.join("; "))
     }
 
     fn accept(
@@ -204,7 +217,7 @@ impl BaselineFile {
         if let (Some(then), Some(now)) = (&body.cpu_model, &self.owner.cpu_model)
             && then != now
         {
-            return reset(format!("the CPU was `{then}` and is `{now}`"));
+            return reset(&format!("the CPU was `{then}` and is `{now}`"));
         }
         if origin == BaselineOrigin::Backup {
             if problems.is_empty() {
@@ -212,21 +225,20 @@ impl BaselineFile {
             }
             problems.push("the copy before it is used".to_owned());
         }
-        let warning = (!problems.is_empty()).then(|| format!("baselines: {}", problems.join("; ")));
+        let warning = (!problems.is_empty())
+            .then(|| printable(&format!("baselines: {}", problems.join("; ")), MAX_REASON_CHARS));
         let passed = Duration::from_millis(now_unix_ms.saturating_sub(body.saved_unix_ms));
         let older = |(name, record): (String, BaselineRecord)| (name, record.older_by(passed));
         LoadedBaselines { baselines: body.entries.into_iter().map(older).collect(), origin, warning }
     }
 
     /// `None` when there is no such file.
-    fn read(&self, path: &Path) -> Result<Option<Body>, BadFile> {
-        let file = match File::open(path) {
-            Ok(file) => file,
+    fn read(&self, disk: &impl Disk, path: &Path) -> Result<Option<Body>, BadFile> {
+        let bytes = match disk.read(path, MAX_FILE_BYTES) {
+            Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let mut bytes = Vec::new();
-        file.take(MAX_FILE_BYTES).read_to_end(&mut bytes)?;
         let body = decode(&bytes)?;
         if body.host_id != self.owner.host_id {
             return Err(BadFile::OtherHost(body.host_id));
@@ -240,7 +252,11 @@ impl BaselineFile {
     /// # Errors
     /// When the disk refuses; the baselines before are then still there.
     pub fn save(&self, baselines: &Baselines, now_unix_ms: u64) -> Result<(), SaveError> {
-        let failed = |step| move |source| SaveError { path: self.path.clone(), step, source };
+        self.save_to(&LocalDisk, baselines, now_unix_ms)
+    }
+
+    fn save_to(&self, disk: &impl Disk, baselines: &Baselines, now_unix_ms: u64) -> Result<(), SaveError> {
+        let failed = |FailedStep { step, source }| SaveError { path: self.path.clone(), step, source };
         let body = Body {
             format: FORMAT_VERSION,
             host_id: self.owner.host_id.clone(),
@@ -248,44 +264,17 @@ impl BaselineFile {
             saved_unix_ms: now_unix_ms,
             entries: baselines.clone(),
         };
-        let bytes = encode(&body).map_err(failed("encode"))?;
-        let new = self.beside(".new");
-        let write = || -> io::Result<()> {
-            let mut file = File::create(&new)?;
-            file.write_all(&bytes)?;
-            file.sync_all()
-        };
-        write().map_err(failed("write"))?;
-        self.keep_backup().map_err(failed("keep the copy before"))?;
-        fs::rename(&new, &self.path).map_err(failed("rename"))?;
-        sync_folder(&self.path).map_err(failed("sync the folder"))
-    }
-
-    /// Makes the present file the backup without a moment in which either name is missing.
-    fn keep_backup(&self) -> io::Result<()> {
-        let link = self.beside(".bak.new");
-        // Left by a cut between the two steps below.
-        match fs::remove_file(&link) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        match fs::hard_link(&self.path, &link) {
-            Ok(()) => fs::rename(&link, self.backup()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error),
-        }
+        let bytes = encode(&body).map_err(|source| failed(FailedStep { step: "encode", source }))?;
+        disk::replace_keeping(disk, &self.path, OsStr::new(KEPT), &bytes).map_err(failed)
     }
 
     fn backup(&self) -> PathBuf {
-        self.beside(".bak")
-    }
-
-    fn beside(&self, suffix: &str) -> PathBuf {
-        with_suffix(&self.path, suffix)
+        disk::beside(&self.path, KEPT)
     }
 }
 
-fn reset(reason: String) -> LoadedBaselines {
+fn reset(reason: &str) -> LoadedBaselines {
+    let reason = printable(reason, MAX_REASON_CHARS);
     let warning = Some(format!("baselines begin anew: {reason}"));
     LoadedBaselines { baselines: Baselines::new(), origin: BaselineOrigin::Reset { reason }, warning }
 }
@@ -331,24 +320,16 @@ fn checksum(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn move_aside(path: &Path, now_unix_ms: u64) -> io::Result<PathBuf> {
-    let aside = with_suffix(path, &format!(".bad-{now_unix_ms}"));
-    fs::rename(path, &aside)?;
+fn move_aside(disk: &impl Disk, path: &Path, now_unix_ms: u64) -> io::Result<PathBuf> {
+    let aside = disk::beside(path, format!(".bad-{now_unix_ms}"));
+    disk.rename(path, &aside)?;
     Ok(aside)
-}
-
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
-}
-
-/// A rename is on the disk only when its folder is.
-fn sync_folder(path: &Path) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder)?.sync_all()
 }
 
 #[cfg(test)]
 #[path = "baseline_file_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "baseline_cut_tests.rs"]
+mod cut_tests;

@@ -1,3 +1,5 @@
+use std::fs;
+
 use super::*;
 
 const NOW: u64 = 1_767_225_600_000;
@@ -184,5 +186,5 @@ fn a_folder_that_is_not_there_is_a_named_error() {
     let file = BaselineFile::new("/nonexistent/baselines".into(), owner("h1", None));
     assert_eq!(file.load(NOW).origin, BaselineOrigin::FirstStart);
     let error = file.save(&baselines(1.0), NOW).expect_err("refused");
-    assert_eq!(error.to_string(), "cannot save baselines to /nonexistent/baselines: write");
+    assert_eq!(error.to_string(), "cannot save baselines: cannot write /nonexistent/baselines");
 }

@@ -131,7 +131,7 @@ fn shown(status: &Value) -> String {
     };
     for (key, value) in status.as_object().into_iter().flatten() {
         match (key.as_str(), value) {
-            ("operations" | "collectors" | "streams", Value::Array(rows)) => {
+            ("operations" | "collectors" | "streams" | "held_back", Value::Array(rows)) => {
                 lines.push(format!("{key}:"));
                 lines.extend(rows.iter().map(|row| format!("  {}", line_of(row))));
             }
@@ -144,6 +144,9 @@ fn shown(status: &Value) -> String {
 
 /// An object in one line, its name first: `q: total.ok=12 window.ok=3`.
 fn line_of(value: &Value) -> String {
+    if let Value::String(sentence) = value {
+        return sentence.clone();
+    }
     let mut words = Vec::new();
     flatten("", value, &mut words);
     match value["name"].as_str() {
@@ -199,9 +202,10 @@ mod tests {
             "pool": "desk",
             "load": { "users": 3, "cpu_percent": 12.345, "sessions": { "active": 2 } },
             "collectors": [{ "name": "cpu", "source": "proc" }],
+            "held_back": ["coordinator c2:7443 is not heard for 12 s: connection refused"],
         });
-        let expected =
-            "collectors:\n  cpu: source=proc\nload: cpu_percent=12.3 sessions.active=2 users=3\npool: desk\n";
+        let expected = "collectors:\n  cpu: source=proc\nheld_back:\n  coordinator c2:7443 is not heard for 12 s: connection \
+                        refused\nload: cpu_percent=12.3 sessions.active=2 users=3\npool: desk\n";
         assert_eq!(shown(&status), expected);
     }
 }

@@ -9,6 +9,7 @@ pub mod commands;
 mod protocol;
 mod server;
 mod status;
+mod streams;
 
 pub use client::{AskError, ask};
 pub use protocol::{Answer, MAX_REQUEST_BYTES, Request};

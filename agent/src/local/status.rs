@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, watch};
 use usher_availability::PeriodCounts;
 use usher_types::{BootTime, CollectorState, Drain, Load, OperationWindow, Readiness};
 
+use super::streams::{Stream, held_back_for};
 use crate::config::AgentConfig;
 use crate::host::{HostHandle, HostStatus};
 use crate::latency::counters::IngestCounters;
@@ -51,15 +52,30 @@ impl StatusSource {
             ("collectors", load.map(|load| load.collectors.iter().map(collector).collect())),
             ("timings", Some(self.timings_json(&status))),
             ("operations", Some(operations(&status))),
-            ("streams", Some(self.streams())),
+            ("streams", Some(self.streams(&status, |stream, now| stream.json(now)).into())),
             ("queues", Some(self.queues(&status))),
             ("held_back", Some(json!(self.held_back(&status)))),
         ])
     }
 
-    fn streams(&self) -> Value {
+    /// The stream to each coordinator, judged by `judge`.
+    fn streams<T>(&self, status: &HostStatus, judge: impl Fn(Stream<'_>, BootTime) -> T) -> Vec<T> {
         let coordinators = self.settings.borrow().coordinators.clone();
-        let stream = |(number, coordinator): (usize, &String)| json!({ "coordinator": coordinator, "attached": self.host.streams_held.to(number) > 0 });
+        let report = self.host.load.borrow().clone();
+        let now = self.clock.now();
+        let stream = |(number, coordinator): (usize, &String)| {
+            let is_unheard = status.unheard.contains(coordinator);
+            // The last report may be of a moment in which one was not heard that is heard now.
+            let report = report.as_deref().filter(|_| is_unheard);
+            let stream = Stream {
+                coordinator,
+                is_open: self.host.streams_held.to(number) > 0,
+                is_unheard,
+                status: self.host.streams_held.status(number),
+                held_back: held_back_for(number, report),
+            };
+            judge(stream, now)
+        };
         coordinators.iter().enumerate().map(stream).collect()
     }
 
@@ -113,17 +129,18 @@ impl StatusSource {
             status.load.is_none().then(|| "reports: the host was not measured yet".to_owned()),
             (self.host.streams_held.count() == 0).then(|| "reports: no coordinator is attached".to_owned()),
         ];
-        told.into_iter().flatten().collect()
+        let silent = self.streams(status, |stream, now| stream.silence(now));
+        told.into_iter().chain(silent).flatten().collect()
     }
 }
 
 /// An object of the fields that have a value.
-fn known<const N: usize>(fields: [(&str, Option<Value>); N]) -> Value {
+pub(super) fn known<const N: usize>(fields: [(&str, Option<Value>); N]) -> Value {
     let fields = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
     Value::Object(fields.collect::<Map<_, _>>())
 }
 
-fn seconds(duration: Duration) -> Value {
+pub(super) fn seconds(duration: Duration) -> Value {
     json!(duration.as_secs_f64())
 }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use usher_runtime::config::{Faults, HumanDuration, Validate};
 use usher_types::DoorKind;
 
+use super::tls::is_server_name;
 use super::tries::{HttpUrl, Place};
 use crate::latency::statsd::is_name;
 
@@ -27,6 +28,13 @@ pub struct DoorConfig {
     pub address: Option<String>,
     /// What is asked for when it speaks HTTP.
     pub path: String,
+    /// It speaks HTTP over TLS. Only for the kind `http`; with another kind, of the pool's, it says nothing.
+    pub tls: bool,
+    /// Certificates that it must be signed by, PEM; name and dates are checked then too. Absent: any certificate will do,
+    /// for it is asked whether users can get in, not who is behind the door.
+    pub ca_file: Option<PathBuf>,
+    /// By what name it is called over TLS, and what its certificate must be for. Absent: the address.
+    pub tls_name: Option<String>,
     /// How often it is tried, 1s..=1h.
     pub interval: HumanDuration,
     /// How long a try may take, 10ms..=60s.
@@ -39,6 +47,9 @@ impl Default for DoorConfig {
             kind: None,
             address: None,
             path: "/".into(),
+            tls: false,
+            ca_file: None,
+            tls_name: None,
             interval: HumanDuration::from_secs(15),
             deadline: HumanDuration::from_secs(2),
         }
@@ -101,6 +112,17 @@ impl Validate for DoorConfig {
         let is_path = self.path.starts_with('/') && self.path.bytes().all(|byte| byte.is_ascii_graphic());
         if !is_path {
             faults.reject("path", format_args!("{:?}", self.path), "a path as in \"/health\"");
+        }
+        if self.tls && self.kind.is_some_and(|kind| kind != DoorKind::Http) {
+            faults.refuse("tls", "is only for the kind \"http\"");
+        }
+        for (key, is_set) in [("ca_file", self.ca_file.is_some()), ("tls_name", self.tls_name.is_some())] {
+            if is_set && !self.tls {
+                faults.refuse(key, "says nothing without `tls = true`");
+            }
+        }
+        if let Some(name) = self.tls_name.as_ref().filter(|name| !is_server_name(name)) {
+            faults.reject("tls_name", format_args!("{name:?}"), "a name as in \"desk-17.example.org\"");
         }
         within(faults, "interval", self.interval, INTERVAL);
         within(faults, "deadline", self.deadline, DEADLINE);
@@ -201,5 +223,23 @@ mod tests {
             "probes[2].name",
         ];
         assert_eq!(faults(bad), expected);
+    }
+
+    fn door_faults(toml: &str) -> Vec<String> {
+        let door: DoorConfig = toml::from_str(toml).unwrap();
+        let mut faults = Faults::default();
+        door.validate(&mut faults);
+        faults.iter().map(|fault| fault.key.clone()).collect()
+    }
+
+    #[test]
+    fn tls_is_for_doors_that_speak_http_and_its_settings_mean_nothing_without_it() {
+        let good =
+            "tls = true\nca_file = \"/etc/ssl/certs/ca-certificates.crt\"\ntls_name = \"desk.example\"\n";
+        assert_eq!(door_faults(good), [] as [&str; 0]);
+        assert_eq!(door_faults(&format!("{good}kind = \"http\"\n")), [] as [&str; 0]);
+        assert_eq!(door_faults("kind = \"ssh\"\ntls = true"), ["tls"]);
+        assert_eq!(door_faults("ca_file = \"/x\"\ntls_name = \"x\""), ["ca_file", "tls_name"]);
+        assert_eq!(door_faults("tls = true\ntls_name = \"https://desk\""), ["tls_name"]);
     }
 }

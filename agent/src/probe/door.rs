@@ -3,6 +3,7 @@
 //! The agent tries the endpoint that it advertises, as the pool's `kind` says, or as the host's own settings say. When
 //! the kind or the place changes, what was seen of the old door says nothing of the new one.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,8 @@ use usher_types::{DoorKind, Endpoint};
 
 use super::config::DoorConfig;
 use super::door_state::DoorState;
-use super::tries::{self, Place, TryError};
+use super::tls::TlsClient;
+use super::tries::{self, HttpDoor, Place, TryError};
 use super::word;
 use crate::config::AgentConfig;
 use crate::host::SourceEvent;
@@ -44,6 +46,8 @@ struct Door {
     kind: DoorKind,
     place: Place,
     path: String,
+    /// Over TLS, by this name; held against the certificates of this file.
+    tls: Option<(String, Option<PathBuf>)>,
     interval: Duration,
     deadline: Duration,
 }
@@ -69,7 +73,7 @@ impl DoorWatch {
     /// What to try now. Absent: nothing.
     fn door(&self) -> Option<Door> {
         let settings = self.settings.borrow();
-        let DoorConfig { kind, address, path, interval, deadline } = &settings.door;
+        let DoorConfig { kind, address, path, tls, ca_file, tls_name, interval, deadline } = &settings.door;
         let kind = kind.unwrap_or(*self.pool_kind.borrow());
         if kind == DoorKind::None {
             return None;
@@ -78,7 +82,11 @@ impl DoorWatch {
             Some(address) => Place::parse(address).ok()?,
             None => self.advertised(kind)?,
         };
-        Some(Door { kind, place, path: path.clone(), interval: interval.get(), deadline: deadline.get() })
+        let is_secure = *tls && kind == DoorKind::Http;
+        let tls =
+            is_secure.then(|| (tls_name.clone().unwrap_or_else(|| place.host.clone()), ca_file.clone()));
+        let (interval, deadline) = (interval.get(), deadline.get());
+        Some(Door { kind, place, path: path.clone(), tls, interval, deadline })
     }
 
     fn advertised(&self, kind: DoorKind) -> Option<Place> {
@@ -106,16 +114,39 @@ impl DoorWatch {
         let mut tries = interval(door.interval);
         tries.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut state = DoorState::default();
+        let mut client = None;
         loop {
             tries.tick().await;
+            if client.is_none() {
+                client = self.prepare(door).await;
+            }
+            // Without the certificates that it is held against nothing can be said of the door.
+            let Some(client) = &client else { continue };
+            let tls =
+                client.as_ref().zip(door.tls.as_ref()).map(|(client, (name, _))| (client, name.as_str()));
             let started = Instant::now();
-            let result = tries::door(door.kind, &door.place, &door.path, door.deadline).await;
+            let http = HttpDoor { path: &door.path, tls };
+            let result = tries::door(door.kind, &door.place, http, door.deadline).await;
             let word = word(DOOR, started.elapsed(), result.is_ok());
             self.judge(door, &mut state, result);
             if self.events.send(SourceEvent::Calls(vec![word])).await.is_err() {
                 return;
             }
         }
+    }
+
+    /// What is needed for TLS, if it is. Absent: the certificates cannot be taken, which is told.
+    async fn prepare(&self, door: &Door) -> Option<Option<TlsClient>> {
+        let Some((_, ca_file)) = door.tls.clone() else { return Some(None) };
+        let made = tokio::task::spawn_blocking(move || TlsClient::new(ca_file.as_deref())).await;
+        let error = match made {
+            Ok(Ok(client)) => return Some(Some(client)),
+            Ok(Err(error)) => describe(&error),
+            Err(error) => error.to_string(),
+        };
+        tracing::warn!(error, "the host's own door is not tried");
+        self.board.fares(DOOR, word_of(door.kind), Some(format!("not tried: {error}")), None);
+        None
     }
 
     fn judge(&self, door: &Door, state: &mut DoorState, result: Result<(), TryError>) {
@@ -148,3 +179,7 @@ fn word_of(kind: DoorKind) -> &'static str {
 #[cfg(test)]
 #[path = "door_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "door_tls_tests.rs"]
+mod tls_tests;

@@ -13,7 +13,7 @@ pub mod door;
 mod door_state;
 mod named;
 mod tls;
-mod tries;
+pub(crate) mod tries;
 
 pub use config::{DoorConfig, ProbeConfig, ProbeKind};
 pub use door::DoorWatch;

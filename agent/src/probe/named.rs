@@ -118,8 +118,9 @@ impl Prepared {
                 tries::within(limit, place, async { tries::connect(place).await.map(drop) }).await
             }
             Self::Tls(place, client) => {
-                let attempt =
-                    async { tries::handshake(place, client, tries::connect(place).await?).await.map(drop) };
+                let attempt = async {
+                    tries::handshake(place, &place.host, client, tries::connect(place).await?).await.map(drop)
+                };
                 tries::within(limit, place, attempt).await
             }
             Self::Http(url, client) => tries::page(url, client.as_ref(), limit).await,

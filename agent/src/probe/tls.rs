@@ -11,6 +11,7 @@ use rustls_pki_types::{CertificateDer, InvalidDnsNameError, ServerName, UnixTime
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::client::Resumption;
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::{self, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
@@ -56,16 +57,19 @@ impl TlsClient {
         let provider = Arc::new(ring::default_provider());
         let builder =
             ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
-        let config = match ca_file {
+        let mut config = match ca_file {
             Some(path) => builder.with_root_certificates(roots(path)?).with_no_client_auth(),
             None => builder
                 .dangerous()
                 .with_custom_certificate_verifier(Arc::new(Anybody(provider)))
                 .with_no_client_auth(),
         };
+        // Each try is a whole handshake, as a newcomer's is, and leaves nothing behind on the other side.
+        config.resumption = Resumption::disabled();
         Ok(Self(TlsConnector::from(Arc::new(config))))
     }
 
+    /// Shakes hands with whoever is called `host`.
     pub(super) async fn handshake(
         &self,
         host: &str,
@@ -74,6 +78,11 @@ impl TlsClient {
         let name = ServerName::try_from(host.to_owned())?;
         Ok(self.0.connect(name, stream).await?)
     }
+}
+
+/// Whether TLS can call a server by this name.
+pub(super) fn is_server_name(name: &str) -> bool {
+    ServerName::try_from(name).is_ok()
 }
 
 fn roots(path: &Path) -> Result<RootCertStore, TlsError> {

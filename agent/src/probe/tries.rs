@@ -168,8 +168,22 @@ pub(super) async fn within<T>(
         .unwrap_or_else(|_| Err(TryError::TimedOut { place: place.to_string(), limit }))
 }
 
+/// How a door is asked over HTTP.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct HttpDoor<'a> {
+    /// What for.
+    pub(super) path: &'a str,
+    /// Over TLS, by this name. Absent: plain.
+    pub(super) tls: Option<(&'a tls::TlsClient, &'a str)>,
+}
+
 /// Tries a door of this kind.
-pub(super) async fn door(kind: DoorKind, place: &Place, path: &str, limit: Duration) -> Result<(), TryError> {
+pub(super) async fn door(
+    kind: DoorKind,
+    place: &Place,
+    http: HttpDoor<'_>,
+    limit: Duration,
+) -> Result<(), TryError> {
     let attempt = async {
         match kind {
             DoorKind::None => Ok(()),
@@ -177,10 +191,23 @@ pub(super) async fn door(kind: DoorKind, place: &Place, path: &str, limit: Durat
             DoorKind::Ssh => ssh_banner(place, &mut connect(place).await?).await,
             DoorKind::Rdp => x224_confirm(place, &mut connect(place).await?).await,
             // Whoever asks for a login, or does not have the page, is there.
-            DoorKind::Http => http_get(place, path, &mut connect(place).await?, 499).await,
+            DoorKind::Http => http_door(place, http).await,
         }
     };
     within(limit, place, attempt).await
+}
+
+async fn http_door(place: &Place, HttpDoor { path, tls }: HttpDoor<'_>) -> Result<(), TryError> {
+    let mut stream = connect(place).await?;
+    let get = Get { place, called: place, path, highest: 499 };
+    match tls {
+        None => get.from(&mut stream).await,
+        Some((client, name)) => {
+            let called = Place { host: name.to_owned(), port: place.port };
+            let mut stream = handshake(place, name, client, stream).await?;
+            Get { called: &called, ..get }.from(&mut stream).await
+        }
+    }
 }
 
 /// Asks for a page; a status of 400 and more is a failure.
@@ -192,9 +219,10 @@ pub(super) async fn page(
     let HttpUrl { place, path, .. } = url;
     let attempt = async {
         let mut stream = connect(place).await?;
+        let get = Get { place, called: place, path, highest: 399 };
         match client {
-            Some(client) => http_get(place, path, &mut handshake(place, client, stream).await?, 399).await,
-            None => http_get(place, path, &mut stream, 399).await,
+            Some(client) => get.from(&mut handshake(place, &place.host, client, stream).await?).await,
+            None => get.from(&mut stream).await,
         }
     };
     within(limit, place, attempt).await
@@ -207,10 +235,11 @@ pub(super) async fn connect(place: &Place) -> Result<TcpStream, TryError> {
 
 pub(super) async fn handshake(
     place: &Place,
+    name: &str,
     client: &tls::TlsClient,
     stream: TcpStream,
 ) -> Result<impl AsyncRead + AsyncWrite + Unpin + use<>, TryError> {
-    let shaken = client.handshake(&place.host, stream).await;
+    let shaken = client.handshake(name, stream).await;
     shaken.map_err(|source| TryError::Tls { place: place.clone(), source })
 }
 
@@ -244,12 +273,12 @@ fn has_banner(seen: &[u8]) -> bool {
     seen.split_inclusive(|byte| *byte == b'\n').any(|line| line.starts_with(b"SSH-") && line.ends_with(b"\n"))
 }
 
-async fn ssh_banner(place: &Place, stream: &mut (impl AsyncRead + Unpin)) -> Result<(), TryError> {
+pub(crate) async fn ssh_banner(place: &Place, stream: &mut (impl AsyncRead + Unpin)) -> Result<(), TryError> {
     let seen = read_until(place, stream, has_banner).await?;
     if has_banner(&seen) { Ok(()) } else { Err(answer(place, "sent no SSH banner".to_owned())) }
 }
 
-async fn x224_confirm(
+pub(crate) async fn x224_confirm(
     place: &Place,
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
 ) -> Result<(), TryError> {
@@ -262,22 +291,36 @@ async fn x224_confirm(
     }
 }
 
-async fn http_get(
-    place: &Place,
-    path: &str,
-    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
-    highest: u16,
-) -> Result<(), TryError> {
-    let request = format!(
-        "GET {path} HTTP/1.1\r\nHost: {place}\r\nUser-Agent: usher-agent\r\nConnection: close\r\n\r\n"
-    );
-    send(place, stream, request.as_bytes()).await?;
-    let seen = read_until(place, stream, |seen| seen.contains(&b'\n')).await?;
-    let status = status_of(&seen).ok_or_else(|| answer(place, "did not answer in HTTP".to_owned()))?;
-    if (100..=highest).contains(&status) {
-        Ok(())
-    } else {
-        Err(answer(place, format!("answered with HTTP status {status}")))
+/// A question over HTTP.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Get<'a> {
+    /// Who is asked.
+    pub(crate) place: &'a Place,
+    /// As what it is asked.
+    pub(crate) called: &'a Place,
+    /// What for.
+    pub(crate) path: &'a str,
+    /// Highest status of an answer that is a good one.
+    pub(crate) highest: u16,
+}
+
+impl Get<'_> {
+    pub(crate) async fn from(
+        self,
+        stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    ) -> Result<(), TryError> {
+        let Self { place, called, path, highest } = self;
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: {called}\r\nUser-Agent: usher-agent\r\nConnection: close\r\n\r\n"
+        );
+        send(place, stream, request.as_bytes()).await?;
+        let seen = read_until(place, stream, |seen| seen.contains(&b'\n')).await?;
+        let status = status_of(&seen).ok_or_else(|| answer(place, "did not answer in HTTP".to_owned()))?;
+        if (100..=highest).contains(&status) {
+            Ok(())
+        } else {
+            Err(answer(place, format!("answered with HTTP status {status}")))
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use super::*;
 
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(200);
+const PLAIN: HttpDoor<'static> = HttpDoor { path: "/", tls: None };
 
 /// A server that reads `asked` bytes of each connection, then writes `says` and hangs up, or holds the connection.
 async fn server(asked: usize, says: &'static [u8], hangs_up: bool) -> Place {
@@ -30,7 +31,7 @@ async fn server(asked: usize, says: &'static [u8], hangs_up: bool) -> Place {
 
 async fn tried(kind: DoorKind, asked: usize, says: &'static [u8]) -> Result<(), String> {
     let place = server(asked, says, true).await;
-    door(kind, &place, "/", LONG).await.map_err(|error| error.to_string().replace(&place.to_string(), "it"))
+    door(kind, &place, PLAIN, LONG).await.map_err(|error| error.to_string().replace(&place.to_string(), "it"))
 }
 
 fn no(why: &str) -> Result<(), String> {
@@ -81,9 +82,9 @@ async fn a_page_with_a_status_of_400_is_a_failed_probe() {
 #[tokio::test]
 async fn a_door_that_accepts_and_says_nothing_is_shut_unless_that_is_all_that_is_asked() {
     let silent = server(0, b"", false).await;
-    assert!(door(DoorKind::Tcp, &silent, "/", LONG).await.is_ok());
+    assert!(door(DoorKind::Tcp, &silent, PLAIN, LONG).await.is_ok());
     for kind in [DoorKind::Ssh, DoorKind::Rdp, DoorKind::Http] {
-        let error = door(kind, &silent, "/", SHORT).await.unwrap_err().to_string();
+        let error = door(kind, &silent, PLAIN, SHORT).await.unwrap_err().to_string();
         assert!(error.ends_with("did not answer within 200 ms"), "{error}");
     }
 }
@@ -91,7 +92,7 @@ async fn a_door_that_accepts_and_says_nothing_is_shut_unless_that_is_all_that_is
 #[tokio::test]
 async fn a_server_that_never_stops_talking_is_left_after_some_kilobytes() {
     let place = server(0, &[b'x'; 100_000], false).await;
-    let error = door(DoorKind::Ssh, &place, "/", LONG).await.unwrap_err().to_string();
+    let error = door(DoorKind::Ssh, &place, PLAIN, LONG).await.unwrap_err().to_string();
     assert!(error.ends_with("sent no SSH banner"), "{error}");
 }
 
@@ -100,7 +101,7 @@ async fn nobody_behind_the_door_is_named() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let place = Place { host: "127.0.0.1".into(), port: listener.local_addr().unwrap().port() };
     drop(listener);
-    let error = door(DoorKind::Tcp, &place, "/", LONG).await.unwrap_err().to_string();
+    let error = door(DoorKind::Tcp, &place, PLAIN, LONG).await.unwrap_err().to_string();
     assert!(error.starts_with(&format!("cannot connect to {place}: ")), "{error}");
 }
 

@@ -12,13 +12,13 @@ use super::{AgentError, Tasks};
 use crate::config::AgentConfig;
 use crate::drain::DrainFile;
 use crate::hooks::run_hooks;
-use crate::host::machine::{InventoryLooks, Measuring, OtherCollectors, run_periods};
+use crate::host::machine::{Measuring, OtherCollectors, run_periods};
 use crate::host::{BaselineSource, HostHandle, HostSetup, OpenHost, SourceEvent, open};
+use crate::inventory::InventoryLooks;
 use crate::latency::counters::IngestCounters;
 use crate::latency::listener::{LatencyListener, ListenAddresses, TimingBatch};
 use crate::local::{LocalServer, StatusSource, Subject};
 use crate::probe::{DoorWatch, run_probes};
-use crate::sample::sessions::SessionReader;
 use crate::sample::{BusAddress, HostFacts, Sampler, describe};
 use crate::standing::StandingBoard;
 
@@ -116,19 +116,19 @@ async fn start_tasks(
         changing: tokio::sync::Mutex::default(),
     };
     serve_commands(config, subject, tasks);
-    start_tries(settings, &handle, board, &events, tasks);
+    start_tries(settings, &handle, board.clone(), &events, tasks);
     let (inventory_state, inventory_fares) = watch::channel(None);
     let looks = InventoryLooks {
-        config: config.inventory.clone(),
+        settings: settings.clone(),
         root: config.root.clone(),
         list: inventory,
         state: inventory_state,
+        board,
         clock: clock.clone(),
     };
     let measuring = Measuring {
         sampler: Sampler::new(&config.root, config.sessions.clone(), BusAddress::below(&config.root))
             .with_mounts(&config.mounts),
-        sessions: SessionReader::new(config.sessions.clone(), &config.root, BusAddress::below(&config.root)),
         settings: settings.clone(),
         report_interval: config.report_interval.get(),
         refresh,

@@ -1,8 +1,9 @@
 //! What changes while the agent runs, when its settings are read anew?
 //!
-//! On SIGHUP: the log filter, the door, probes, hooks and mounts. None of them touches a stream, a socket for timings
-//! or the window of latencies, so nothing is lost. Settings that cannot be taken over (names, folders, coordinators,
-//! certificates, intervals) are named in the log and hold after a restart; a file with a fault changes nothing at all.
+//! On SIGHUP: the log filter, the door, probes, hooks, inventory, mounts and sessions. None of them touches a stream, a
+//! socket for timings or the window of latencies, so nothing is lost. Settings that cannot be taken over (names, folders,
+//! coordinators, certificates, intervals) are named in the log and hold after a restart; a file with a fault changes
+//! nothing at all.
 
 use std::sync::Arc;
 
@@ -79,7 +80,7 @@ impl Reload {
         if needs_restart {
             tracing::warn!(
                 "settings are taken over; some that changed hold only after a restart (all but log.filter, door, \
-                 probes, hooks and mounts)"
+                 probes, hooks, inventory, mounts and sessions)"
             );
         } else {
             tracing::info!("settings are taken over");
@@ -90,6 +91,7 @@ impl Reload {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample::SessionConfig;
 
     #[tokio::test]
     async fn only_sound_settings_are_taken_over_and_only_those_that_can_be() {
@@ -98,10 +100,16 @@ mod tests {
         Reload::new(|| Err("line 3: unknown key".to_owned())).take_over(&settings).await;
         assert!(!seen.has_changed().unwrap());
 
-        let read = AgentConfig { pool: "other".into(), mounts: vec!["/srv".into()], ..before.clone() };
+        let sessions = SessionConfig { ignore_uids_below: 1000, ..SessionConfig::default() };
+        let read = AgentConfig {
+            pool: "other".into(),
+            mounts: vec!["/srv".into()],
+            sessions: sessions.clone(),
+            ..before.clone()
+        };
         Reload::new(move || Ok(read.clone())).take_over(&settings).await;
         let now = seen.borrow_and_update().clone();
-        assert_eq!(*now, AgentConfig { mounts: vec!["/srv".into()], ..before });
+        assert_eq!(*now, AgentConfig { mounts: vec!["/srv".into()], sessions, ..before });
 
         let same = (*now).clone();
         Reload::new(move || Ok(same.clone())).take_over(&settings).await;

@@ -35,8 +35,9 @@ const ATTACH_WAIT: Duration = Duration::from_secs(10);
 const GOODBYE_WAIT: Duration = Duration::from_secs(1);
 /// Longest wait before a coordinator that refuses us is asked again; the shortest is half of it.
 const REFUSED_WAIT: Duration = Duration::from_secs(30);
-/// Messages that are handed to the connection and not yet taken by it: more would only grow old there.
-const OUT: usize = 1;
+/// Messages that are handed to the connection and not yet taken by it: an answer and the report that follows from it.
+/// More would only grow old there.
+const OUT: usize = 2;
 
 /// Whether, and why, the agent leaves. Absent: it stays.
 pub type Leaving = watch::Receiver<Option<Goodbye>>;
@@ -113,19 +114,26 @@ impl Reporter {
         let mut reconnect = Reconnect::new();
         let mut last_failure = String::new();
         let mut wait = reconnect.wait(self.clock.now(), &mut rand::rng());
+        let mut is_refused = false;
+        let streams = self.host.streams_held.clone();
         loop {
+            let now = self.clock.now();
+            streams.waits(self.number, is_refused, now, now + wait);
             tokio::select! {
                 _ = self.leaving.wait_for(Option::is_some) => return,
                 () = tokio::time::sleep(wait) => {}
             }
+            streams.connects(self.number);
             let end = self.attach(&mut reconnect, &mut last_failure).await;
+            streams.ended(self.number, end.to_string(), self.clock.now());
             // The host may be gone, and then it counts on nobody.
             let _ = self.host.commands.send(HostCommand::Detached { from: self.number }).await;
             if matches!(end, StreamEnd::Goodbye | StreamEnd::HostGone) {
                 tracing::info!(host = %self.host.hello.host_name, coordinator = self.target, "detached: {end}");
                 return;
             }
-            wait = if end.is_refusal() {
+            is_refused = end.is_refusal();
+            wait = if is_refused {
                 REFUSED_WAIT.mul_f64(0.5 + 0.5 * rand::rng().random::<f64>())
             } else {
                 reconnect.wait(self.clock.now(), &mut rand::rng())
@@ -227,11 +235,13 @@ impl Reporter {
                     reconnect.told(spread);
                     reconnect.connected(self.clock.now());
                     last_failure.clear();
+                    self.host.streams_held.attached(self.number, self.clock.now());
                     let (host, coordinator) = (&self.host.hello.host_name, self.target.as_str());
                     tracing::info!(%host, coordinator, coordinator_id, instance_id, "attached");
                 }
                 Ok(Wanted::Tick { tick: newest, spread, confirmed_elsewhere }) => {
                     tick.set(newest);
+                    self.host.streams_held.heard(self.number, self.clock.now());
                     let ticked = HostCommand::Ticked { from: self.number };
                     self.host.commands.send(ticked).await.map_err(|_| StreamEnd::HostGone)?;
                     spread.into_iter().for_each(|spread| reconnect.told(spread));

@@ -12,5 +12,7 @@ mod connection;
 mod inbound;
 mod outbound;
 mod pages;
+mod streams;
 
 pub use connection::{Leaving, Reporter};
+pub use streams::{HeldStream, StreamPhase, StreamStatus, StreamsHeld};

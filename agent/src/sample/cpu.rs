@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use super::cgroup::{self, CpuShare};
 use super::error::SampleError;
+use super::fallback::{Read, SysinfoCpu, or_sysinfo};
 use super::source::read_text;
 
 /// `USER_HZ`: the kernel shows these counters in 1/100 s on every architecture, whatever its own tick is.
@@ -60,6 +61,8 @@ pub struct CpuReading {
     pub warning: Option<String>,
     /// CPUs that the container may use. Absent: those of the machine, as in `/proc/stat`.
     pub limit_cpus: Option<f64>,
+    /// It is sysinfo's, because our own reader made nothing of the counters; the warning says why.
+    pub is_sysinfo: bool,
 }
 
 /// Remembers the last look.
@@ -68,6 +71,7 @@ pub struct CpuSampler {
     previous: Option<CpuTimes>,
     /// What a container had used, and may use.
     share: Option<CpuShare>,
+    sysinfo: SysinfoCpu,
 }
 
 impl CpuSampler {
@@ -88,14 +92,33 @@ impl CpuSampler {
     /// # Errors
     /// As there, and when the file, or the use of a limit, cannot be read.
     pub fn read(&mut self, root: &Path, elapsed: Duration) -> Result<CpuReading, SampleError> {
-        let machine = self.update(&read_text(root, "proc/stat")?, elapsed)?;
-        let machine_cpus = self.previous.map_or(0, |times| times.cpus);
+        let (machine, machine_cpus) = self.machine(root, elapsed)?;
         let share = cgroup::cpu_share(root, machine_cpus)?;
         let before = std::mem::replace(&mut self.share, share);
         Ok(match share {
             Some(share) => share_reading(before.as_ref(), &share, elapsed),
             None => machine,
         })
+    }
+
+    /// The machine's share, by our own reader or by sysinfo, and its CPUs (0: not told).
+    fn machine(&mut self, root: &Path, elapsed: Duration) -> Result<(CpuReading, u64), SampleError> {
+        let own = read_text(root, "proc/stat").and_then(|text| self.update(&text, elapsed));
+        let own = own.map(|reading| (reading, self.previous.map_or(0, |times| times.cpus)));
+        let sysinfo = &mut self.sysinfo;
+        let theirs = || {
+            let shown = sysinfo.look()?;
+            Some((
+                CpuReading { percent: shown.percent, is_sysinfo: true, ..CpuReading::default() },
+                shown.cpus,
+            ))
+        };
+        let Read { value: (mut reading, cpus), stands_in } = or_sysinfo(root, own, theirs)?;
+        match stands_in {
+            Some(why) => reading.warning = Some(why),
+            None => self.sysinfo.forget(),
+        }
+        Ok((reading, cpus))
     }
 }
 
@@ -136,14 +159,13 @@ fn share_reading(before: Option<&CpuShare>, now: &CpuShare, elapsed: Duration) -
     let is_odd = before.is_some() && percent.is_none() && possible > 0.0;
     let warning =
         is_odd.then(|| "CPU counters of the container jumped: no value for this interval".to_owned());
-    CpuReading { percent, warning, limit_cpus: Some(now.cpus) }
+    CpuReading { percent, warning, limit_cpus: Some(now.cpus), is_sysinfo: false }
 }
 
 fn compare(before: &CpuTimes, now: &CpuTimes, elapsed: Duration) -> CpuReading {
     let dropped = |why: &str| CpuReading {
-        percent: None,
         warning: Some(format!("CPU counters {why}: no value for this interval")),
-        limit_cpus: None,
+        ..CpuReading::default()
     };
     let cpus = before.cpus.max(now.cpus);
     if before.idle.saturating_sub(now.idle) > IDLE_CORRECTION_TICKS.saturating_mul(cpus.max(1)) {
@@ -166,7 +188,8 @@ fn compare(before: &CpuTimes, now: &CpuTimes, elapsed: Duration) -> CpuReading {
         return dropped("jumped");
     }
     let warning = (now.steal < before.steal).then(|| "steal counter unreliable: it fell".to_owned());
-    CpuReading { percent: Some((100.0 * busy / total).clamp(0.0, 100.0)), warning, limit_cpus: None }
+    let percent = Some((100.0 * busy / total).clamp(0.0, 100.0));
+    CpuReading { percent, warning, ..CpuReading::default() }
 }
 
 #[cfg(test)]

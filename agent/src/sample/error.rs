@@ -7,6 +7,8 @@ use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
+use crate::printable::{MOST_TOLD_CHARS, printable};
+
 /// A source could not give its value.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -75,7 +77,7 @@ impl SampleError {
     }
 }
 
-/// An error with all its causes in one line, for a status that leaves this process.
+/// An error with all its causes in one short line, for a status that leaves this process.
 #[must_use]
 pub fn describe(error: &dyn Error) -> String {
     let mut text = error.to_string();
@@ -89,7 +91,7 @@ pub fn describe(error: &dyn Error) -> String {
         }
         cause = inner.source();
     }
-    text
+    printable(&text, MOST_TOLD_CHARS)
 }
 
 #[cfg(test)]
@@ -103,5 +105,13 @@ mod tests {
             source: io::Error::from(io::ErrorKind::PermissionDenied),
         };
         assert_eq!(describe(&error), "cannot read /run/utmp: permission denied");
+    }
+
+    #[test]
+    fn a_description_is_short_and_printable_whatever_it_quotes() {
+        let quoted = format!("`\u{1b}[31m{}` is no number", "9".repeat(9999));
+        let described = describe(&SampleError::malformed("/proc/meminfo", quoted));
+        assert!(described.starts_with("/proc/meminfo: `[31m999"), "{described}");
+        assert_eq!(described.chars().count(), MOST_TOLD_CHARS);
     }
 }

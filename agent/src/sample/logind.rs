@@ -6,17 +6,20 @@
 //! (`user`, `user-early`, `user-light`, unless the operator says otherwise), and only while `active` or `online`.
 //!
 //! A closing session of which processes do live on uses memory like any other, so it is told as `lingering`; its user
-//! is not there and does not count. One that is `opening` is a logon in progress.
+//! is not there and does not count. One that is `opening` is a logon in progress, and so may be one that began lately:
+//! [`begun`] lists them.
 //!
 //! Some remote access programs set no terminal, so logind files their people as `background`. They do not count by
 //! themselves (a cron job looks the same), but they are warned about, and the operator can name their services.
 //!
 //! Deciding is apart from asking: [`decide`] is pure; rows come from the bus, or from logind's files.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::time::Duration;
 
+use super::logons::{Begun, CpuGroup, LONGEST};
+use super::logons_cpu;
 use super::session_config::SessionConfig;
 use super::sessions::{SessionSeen, SessionState};
 use super::source::read_optional_text;
@@ -54,8 +57,6 @@ pub struct LogindRow {
 pub struct LogindDecision {
     /// Those that count, in logind's order.
     pub sessions: Vec<SessionSeen>,
-    /// Sessions that are being set up.
-    pub logging_in: u32,
     /// What an operator should look at.
     pub warning: Option<String>,
 }
@@ -89,14 +90,43 @@ pub fn decide(
         } else if let Some(state) = state {
             let age = row.since_monotonic.zip(now_monotonic).and_then(|(since, now)| now.checked_sub(since));
             decision.sessions.push(SessionSeen { id: row.id.clone(), user: row.user.clone(), state, age });
-        } else if row.state == "opening" {
-            decision.logging_in = decision.logging_in.saturating_add(1);
         }
     }
     if background > 0 {
         decision.warning = Some(format!("remote background sessions present: {background}"));
     }
     decision
+}
+
+/// The sessions that count, or will when they are set up, and began at most [`LONGEST`] ago. `now` is the monotonic clock
+/// at the reading.
+#[must_use]
+pub fn begun(rows: &[LogindRow], config: &SessionConfig, now: Duration) -> Vec<Begun> {
+    // Whoever runs beside a session in its user's group: jobs and other logins, but not the manager that belongs to it.
+    // A closing session has run its course.
+    let mut of_user = HashMap::<u32, usize>::new();
+    for uid in
+        rows.iter().filter(|row| can_count(&row.class) && row.state != "closing").filter_map(|row| row.uid)
+    {
+        *of_user.entry(uid).or_default() += 1;
+    }
+    let begun = |row: &LogindRow| {
+        let is_opening = row.state == "opening";
+        let is_there = is_opening || matches!(row.state.as_str(), "active" | "online");
+        if !is_there || config.ignores(&row.user, row.uid) || !counts(row, config) {
+            return None;
+        }
+        let began = row.since_monotonic.or(is_opening.then_some(now))?;
+        (now.saturating_sub(began) <= LONGEST).then(|| Begun {
+            id: row.id.clone(),
+            uid: row.uid,
+            scope: row.scope.clone(),
+            began,
+            is_opening,
+            is_alone: row.uid.and_then(|uid| of_user.get(&uid)) == Some(&1),
+        })
+    };
+    rows.iter().filter_map(begun).collect()
 }
 
 fn counts(row: &LogindRow, config: &SessionConfig) -> bool {
@@ -113,21 +143,18 @@ pub fn living(root: &Path, rows: &[LogindRow], config: &SessionConfig) -> BTreeS
 }
 
 fn has_processes(root: &Path, row: &LogindRow) -> bool {
-    let Some(uid) = row.uid else { return false };
-    let is_name = row.scope.ends_with(".scope") && !row.scope.contains('/');
+    let group = row.uid.and_then(|uid| logons_cpu::folder(&CpuGroup::Session(uid, row.scope.clone())));
+    let Some(folder) = group else { return false };
     // Version 2, the part of it beside version 1, version 1.
     let mounts = ["sys/fs/cgroup", "sys/fs/cgroup/unified", "sys/fs/cgroup/systemd"];
     let text = |mount: &str, file: &str| {
-        let scope = &row.scope;
-        let file = format!("{mount}/user.slice/user-{uid}.slice/{scope}/{file}");
         // A group that has gone while it is looked at has no processes.
-        read_optional_text(root, &file).ok().flatten()
+        read_optional_text(root, &format!("{mount}/{folder}/{file}")).ok().flatten()
     };
-    is_name
-        && mounts.iter().any(|mount| match text(mount, "cgroup.events") {
-            Some(events) => events.lines().any(|line| line == "populated 1"),
-            None => text(mount, "cgroup.procs").is_some_and(|pids| !pids.trim().is_empty()),
-        })
+    mounts.iter().any(|mount| match text(mount, "cgroup.events") {
+        Some(events) => events.lines().any(|line| line == "populated 1"),
+        None => text(mount, "cgroup.procs").is_some_and(|pids| !pids.trim().is_empty()),
+    })
 }
 
 #[cfg(test)]

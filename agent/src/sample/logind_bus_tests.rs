@@ -1,4 +1,6 @@
 use super::*;
+use crate::sample::test_bus::TestBus;
+use crate::sample::test_logind::{ManySessions, many_sessions};
 use zbus::connection::Builder;
 
 fn row(id: &str, user: &str, class: &str, state: &str) -> LogindRow {
@@ -130,35 +132,17 @@ async fn case_034_rows_come_over_the_bus_and_an_ended_session_is_skipped() {
     }
 }
 
-/// Ends the daemon with the test.
-struct Daemon(std::process::Child);
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[tokio::test]
 async fn a_bus_is_asked_by_its_address_whether_logind_is_on_it_or_not() {
-    use std::io::{BufRead, BufReader};
-    let child = std::process::Command::new("dbus-daemon")
-        .args(["--session", "--nofork", "--nopidfile", "--print-address"])
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .expect("the program dbus-daemon starts; `cargo xtask peers` installs it");
-    let mut daemon = Daemon(child);
-    let mut address = String::new();
-    BufReader::new(daemon.0.stdout.take().expect("a pipe")).read_line(&mut address).expect("an address");
-    let address = address.trim();
+    let bus = TestBus::start();
+    let address = bus.address();
 
-    let mut client = LogindClient::new(BusAddress::At(address.to_owned()));
+    let mut client = LogindClient::new(BusAddress::At(address.clone()));
     let error = client.rows(Duration::from_secs(60)).await.expect_err("no logind");
     assert!(matches!(error, SampleError::Bus { operation: "list its sessions", .. }), "{error}");
 
     let rows = rows();
-    let mut builder = Builder::address(address).name(SERVICE);
+    let mut builder = Builder::address(address.as_str()).name(SERVICE);
     for row in &rows {
         builder = builder.serve_at(path_of(&row.id), MockSession(row.clone()));
     }
@@ -191,4 +175,76 @@ async fn a_silent_bus_fails_at_the_deadline() {
     let mut client = LogindClient::new(BusAddress::At(format!("unix:path={}", path.display())));
     let error = client.rows(Duration::from_millis(50)).await.expect_err("silent");
     assert_eq!(error.to_string(), "logind: timed out after 50 ms");
+}
+
+/// The questions of a look, and the rows that it found.
+async fn look(client: &mut LogindClient, logind: &ManySessions) -> (usize, Vec<LogindRow>) {
+    let before = logind.calls();
+    let rows = client.rows(Duration::from_secs(60)).await.expect("answered");
+    (logind.calls() - before, rows)
+}
+
+#[tokio::test]
+async fn eight_thousand_sessions_are_described_once_and_their_states_asked_in_turn() {
+    let (logind, connection) = many_sessions(8000).await;
+    let mut client = LogindClient::over(connection);
+    let (calls, rows) = look(&mut client, &logind).await;
+    // It does not know the newer list.
+    assert_eq!((calls, rows.len()), (2 + 8000, 8000));
+    assert_eq!(look(&mut client, &logind).await.0, 1 + 8000_usize.div_ceil(30));
+
+    // A new one is asked about at once, one that logind names too, and one that was left in its turn.
+    logind.add("new");
+    logind.leave("5");
+    logind.leave("6");
+    client.news().tell_changed(logind.path("6"));
+    let (calls, rows) = look(&mut client, &logind).await;
+    assert_eq!((calls, rows.len()), (1 + 1 + 1 + 267, 8001));
+    let state = |rows: &[LogindRow], id: &str| rows.iter().find(|row| row.id == id).unwrap().state.clone();
+    assert_eq!(state(&rows, "6"), "closing");
+    let mut turn = rows;
+    for _ in 0..30 {
+        turn = look(&mut client, &logind).await.1;
+    }
+    assert_eq!(state(&turn, "5"), "closing");
+
+    // One that has gone is gone with the list.
+    logind.remove("5");
+    assert!(look(&mut client, &logind).await.1.iter().all(|row| row.id != "5"));
+}
+
+#[tokio::test]
+async fn case_024_a_hundred_looks_only_ask_and_make_no_session() {
+    let (logind, connection) = many_sessions(3).await;
+    let mut client = LogindClient::over(connection);
+    for _ in 0..100 {
+        assert_eq!(look(&mut client, &logind).await.1.len(), 3);
+    }
+    assert_eq!(logind.methods(), ["Get", "GetAll", "ListSessions", "ListSessionsEx"]);
+}
+
+#[tokio::test]
+async fn what_was_answered_before_the_deadline_is_not_asked_again() {
+    let (logind, connection) = many_sessions(100).await;
+    let mut client = LogindClient::over(connection.clone());
+    logind.fall_silent_after(52);
+    let error = client.rows(Duration::from_millis(300)).await.expect_err("silent");
+    assert!(matches!(error, SampleError::TimedOut { .. }), "{error}");
+    logind.fall_silent_after(usize::MAX);
+    client.connection = Some(connection);
+    let (calls, rows) = look(&mut client, &logind).await;
+    assert_eq!(rows.len(), 100);
+    // The burst in which it fell silent is asked anew, the one before is known: its states are asked.
+    assert_eq!(calls, 1 + 68 + 8);
+}
+
+#[tokio::test]
+async fn a_session_that_is_set_up_is_asked_about_until_it_is() {
+    let (logind, connection) = many_sessions(0).await;
+    let mut client = LogindClient::over(connection);
+    logind.add("1");
+    logind.set_state("1", "opening");
+    assert_eq!(look(&mut client, &logind).await.1[0].state, "opening");
+    logind.set_state("1", "online");
+    assert_eq!(look(&mut client, &logind).await.1[0].state, "online");
 }

@@ -99,8 +99,36 @@ fn greeters_lock_screens_and_sessions_that_are_being_set_up_are_nobody_yet() {
         row("4", "carol", "user-incomplete", true, "sshd", "active"),
         row("5", "dana", "none", true, "sshd", "active"),
     ];
-    let decision = decided(&rows, &SessionConfig::default());
-    assert_eq!((decision.sessions.len(), decision.logging_in), (0, 1));
+    assert_eq!(decided(&rows, &SessionConfig::default()).sessions, []);
+    let begun = begun(&rows, &SessionConfig::default(), Duration::from_secs(100));
+    assert_eq!(
+        begun.iter().map(|begun| (begun.id.as_str(), begun.is_opening)).collect::<Vec<_>>(),
+        [("3", true)]
+    );
+}
+
+#[test]
+fn sessions_of_people_that_began_lately_may_be_logging_on() {
+    let began = |id: &str, uid, class: &str, state: &str, since_s| LogindRow {
+        uid: Some(uid),
+        since_monotonic: Some(Duration::from_secs(since_s)),
+        ..row(id, &format!("u{uid}"), class, true, "sshd", state)
+    };
+    let rows = [
+        began("1", 1000, "user", "active", 990),
+        began("2", 1000, "manager", "active", 990),
+        began("3", 1001, "user", "online", 699),
+        began("4", 1001, "user", "online", 700),
+        began("5", 1002, "user", "closing", 990),
+        began("6", 1003, "background", "active", 990),
+        LogindRow { since_monotonic: None, ..began("7", 1004, "user", "active", 0) },
+        began("8", 1002, "user", "active", 995),
+    ];
+    let config = SessionConfig::default();
+    let begun = begun(&rows, &config, Duration::from_secs(1000));
+    let seen: Vec<_> = begun.iter().map(|begun| (begun.id.as_str(), begun.is_alone)).collect();
+    assert_eq!(seen, [("1", true), ("4", false), ("8", true)]);
+    assert_eq!(begun[0].began, Duration::from_secs(990));
 }
 
 #[test]

@@ -11,6 +11,7 @@
 use std::path::Path;
 
 use super::error::{SampleError, describe};
+use super::fallback::{self, Read, SYSINFO, or_sysinfo};
 use super::source::read_text;
 use super::{arc, cgroup};
 
@@ -49,7 +50,7 @@ pub fn parse(text: &str) -> Result<Memory, SampleError> {
 pub struct MemoryReading {
     /// The numbers.
     pub memory: Memory,
-    /// `proc`, or `cgroup` for a container below the machine's size.
+    /// `proc`, `cgroup` for a container below the machine's size, or `sysinfo` where our own reader makes nothing of it.
     pub source: &'static str,
     /// Something odd that did not stop the reading.
     pub warning: Option<String>,
@@ -60,18 +61,23 @@ pub struct MemoryReading {
 /// # Errors
 /// As there, and when the file, or the use of a limit, cannot be read.
 pub fn read(root: &Path) -> Result<MemoryReading, SampleError> {
-    let mut memory = parse(&read_text(root, "proc/meminfo")?)?;
+    let own = read_text(root, "proc/meminfo").and_then(|text| parse(&text));
+    let Read { value: mut memory, stands_in } = or_sysinfo(root, own, fallback::memory)?;
     if let Some(memory) = cgroup::memory_share(root, memory.total_bytes)? {
-        return Ok(MemoryReading { memory, source: "cgroup", warning: None });
+        return Ok(MemoryReading { memory, source: "cgroup", warning: stands_in });
     }
+    let source = if stands_in.is_some() { SYSINFO } else { "proc" };
     let warning = match arc::read(root) {
         Ok(reclaimable_bytes) => {
             memory.used_bytes = memory.used_bytes.saturating_sub(reclaimable_bytes.unwrap_or(0));
-            None
+            stands_in
         }
-        Err(error) => Some(format!("the cache of ZFS counts as used: {}", describe(&error))),
+        Err(error) => {
+            let cache = format!("the cache of ZFS counts as used: {}", describe(&error));
+            Some(stands_in.into_iter().chain([cache]).collect::<Vec<_>>().join("; "))
+        }
     };
-    Ok(MemoryReading { memory, source: "proc", warning })
+    Ok(MemoryReading { memory, source, warning })
 }
 
 fn reclaimable_bytes(text: &str) -> Result<u64, SampleError> {

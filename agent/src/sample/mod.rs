@@ -3,8 +3,9 @@
 //! Each value has its own source and fails alone: an unreadable utmp must not hide the CPU. A value that a source
 //! could not give is absent, and its collector says why; nothing is ever 0 or guessed in its place.
 //!
-//! The sources run side by side, each with its own deadline, so that a hung one (a file system of lxcfs that died under
-//! `/proc`, a mount whose server is gone, a bus that does not answer) costs its own value and never the report.
+//! Each source has its own deadline, and a thread of its own as soon as another is slow, so that a hung one (a file
+//! system of lxcfs that died under `/proc`, a mount whose server is gone, a bus that does not answer) costs its own value
+//! and never the report.
 
 pub mod accounts;
 pub mod arc;
@@ -15,10 +16,14 @@ pub mod cpu;
 mod deadline;
 pub mod demand;
 mod error;
+pub(crate) mod fallback;
 pub mod host_facts;
 pub mod logind;
 pub mod logind_bus;
 pub mod logind_files;
+pub mod logind_signals;
+pub mod logons;
+pub mod logons_cpu;
 pub mod memory;
 pub mod mounts;
 pub mod nologin;
@@ -30,6 +35,10 @@ pub mod session_config;
 pub mod session_program;
 pub mod sessions;
 mod source;
+#[cfg(test)]
+pub(crate) mod test_bus;
+#[cfg(test)]
+pub(crate) mod test_logind;
 #[cfg(test)]
 pub(crate) mod test_tree;
 pub mod uptime;
@@ -52,7 +61,7 @@ pub struct CollectorStatus {
     /// `cpu`, `demand`, `memory`, `processes`, `uptime`, `pressure`, `readiness`, `mounts`, `users` or `container`.
     pub name: &'static str,
     /// Where the value comes from: `proc`, `schedstat`, `cgroup`, `nologin`, `statvfs`, `logind`, `logind-files`,
-    /// `utmp`, `program`, `lxcfs` or `none`.
+    /// `utmp`, `program`, `lxcfs`, `sysinfo` or `none`.
     pub source: &'static str,
     /// Why there is no value. Absent when there is one, or when there cannot be one yet.
     pub error: Option<String>,

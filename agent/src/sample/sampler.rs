@@ -1,25 +1,32 @@
 //! How are all sources read at once, and what becomes of what they say?
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
+use tokio::time::Instant;
 
 use super::container::{self, Container};
 use super::cpu::{CpuReading, CpuSampler};
-use super::deadline::Detached;
+use super::deadline::{Awaited, Detached, Line};
 use super::demand::DemandSampler;
+use super::fallback::{Read, SYSINFO};
 use super::memory::MemoryReading;
+use super::processes::ProcessCounter;
 use super::sessions::SessionReader;
 use super::uptime::boot_clock;
 use super::{
     BusAddress, CollectorStatus, HostSample, MountUse, SampleError, SessionConfig, SessionReading, describe,
-    memory, mounts, nologin, pressure, processes, uptime,
+    memory, mounts, nologin, pressure, uptime,
 };
 
 /// How long each source is waited for. Below half of the default report interval of 5 s, so that even a host whose
 /// logind and utmp both hang, one after the other, reports in each interval.
 pub const SOURCE_DEADLINE: Duration = Duration::from_secs(2);
+
+/// The share of the deadline, one over this, after which small files are not read one after another any more.
+const PATIENT_SHARE: u32 = 4;
 
 /// Takes samples of the host.
 #[derive(Debug)]
@@ -29,14 +36,8 @@ pub struct Sampler {
     at: Option<Duration>,
     /// Always [`SOURCE_DEADLINE`] but in tests.
     pub(super) deadline: Duration,
-    cpu: Detached<CpuSources>,
-    memory: Detached<()>,
-    processes: Detached<()>,
-    uptime: Detached<()>,
-    pressure: Detached<()>,
-    nologin: Detached<()>,
+    own: OwnSources,
     mounts: Vec<(PathBuf, Detached<()>)>,
-    session_config: SessionConfig,
     sessions: SessionReader,
 }
 
@@ -48,15 +49,9 @@ impl Sampler {
             root: root.to_owned(),
             at: None,
             deadline: SOURCE_DEADLINE,
-            cpu: Detached::new("CPU counters"),
-            memory: Detached::new("memory"),
-            processes: Detached::new("processes"),
-            uptime: Detached::new("uptime"),
-            pressure: Detached::new("pressure"),
-            nologin: Detached::new("nologin"),
+            own: OwnSources::default(),
             mounts: Vec::new(),
-            sessions: SessionReader::new(sessions.clone(), root, bus),
-            session_config: sessions,
+            sessions: SessionReader::new(sessions, root, bus),
         }
     }
 
@@ -77,12 +72,17 @@ impl Sampler {
         }
     }
 
+    /// What looks at the sessions alone, between two samples.
+    pub fn sessions(&mut self) -> &mut SessionReader {
+        &mut self.sessions
+    }
+
     /// The next sample is of the files below `root`, taken at the moment `at` of any clock that does not go back: for
     /// copies of a machine's files, which are from another time.
     pub fn move_to(&mut self, root: &Path, at: Duration) {
         if root != self.root {
             root.clone_into(&mut self.root);
-            self.sessions = SessionReader::new(self.session_config.clone(), root, BusAddress::below(root));
+            self.sessions.move_to(root);
         }
         self.at = Some(at);
     }
@@ -100,24 +100,18 @@ impl Sampler {
             let read = detached.run(deadline, move |()| mounts::read(&root, &mount)).await;
             (path.display().to_string(), read.and_then(|read| read))
         });
-        let cpu_root = root.clone();
-        let (cpu, memory, processes, uptime, pressure, nologin, mounts, sessions) = tokio::join!(
-            self.cpu.run(deadline, move |sources| sources.look(&cpu_root, at)),
-            read(&mut self.memory, root, deadline, memory::read),
-            read(&mut self.processes, root, deadline, processes::read),
-            read(&mut self.uptime, root, deadline, uptime::read),
-            read(&mut self.pressure, root, deadline, pressure::read),
-            read(&mut self.nologin, root, deadline, nologin::read),
+        let (own, mounts, sessions) = tokio::join!(
+            self.own.look(root, at, deadline),
             join_all(mounts),
-            self.sessions.read(deadline),
+            self.sessions.measure(deadline)
         );
         let mut sample = HostSample { at, ..HostSample::default() };
-        let view = sample.take_cpu(cpu);
-        let memory_source = sample.take_memory(memory);
-        sample.processes = sample.take("processes", "proc", processes);
-        sample.uptime = sample.take("uptime", "proc", uptime);
-        sample.psi_full_percent = sample.take("pressure", "proc", pressure).flatten();
-        sample.not_ready = sample.take("readiness", "nologin", nologin).flatten();
+        let view = sample.take_cpu(own.cpu);
+        let memory_source = sample.take_memory(own.memory);
+        sample.take_processes(own.processes);
+        sample.uptime = sample.take("uptime", "proc", own.uptime);
+        sample.psi_full_percent = sample.take("pressure", "proc", own.pressure).flatten();
+        sample.not_ready = sample.take("readiness", "nologin", own.nologin).flatten();
         sample.take_mounts(mounts);
         sample.take_sessions(sessions);
         sample.collectors.extend(view.status(memory_source));
@@ -125,15 +119,75 @@ impl Sampler {
     }
 }
 
-/// Reads one source on its own thread.
-async fn read<T: Send + 'static>(
+/// Small files of the machine itself, read one after another on one thread as long as none of them is slow.
+#[derive(Debug)]
+struct OwnSources {
+    cpu: Detached<CpuSources>,
+    memory: Detached<()>,
+    processes: Detached<ProcessCounter>,
+    uptime: Detached<()>,
+    pressure: Detached<()>,
+    nologin: Detached<()>,
+}
+
+/// What they say.
+#[derive(Debug)]
+struct OwnLook {
+    cpu: Result<CpuLook, SampleError>,
+    memory: Result<MemoryReading, SampleError>,
+    processes: Result<Read<u32>, SampleError>,
+    uptime: Result<Duration, SampleError>,
+    pressure: Result<Option<f64>, SampleError>,
+    nologin: Result<Option<String>, SampleError>,
+}
+
+impl Default for OwnSources {
+    fn default() -> Self {
+        Self {
+            cpu: Detached::new("CPU counters"),
+            memory: Detached::new("memory"),
+            processes: Detached::new("processes"),
+            uptime: Detached::new("uptime"),
+            pressure: Detached::new("pressure"),
+            nologin: Detached::new("nologin"),
+        }
+    }
+}
+
+impl OwnSources {
+    async fn look(&mut self, root: &Path, at: Duration, deadline: Duration) -> OwnLook {
+        let begun = Instant::now();
+        let root: Arc<Path> = root.into();
+        let mut line = Line::default();
+        let cpu_root = root.clone();
+        let cpu = self.cpu.queue(&mut line, move |sources| sources.look(&cpu_root, at));
+        let memory = queue(&mut self.memory, &mut line, &root, memory::read);
+        let proc_root = root.clone();
+        let processes = self.processes.queue(&mut line, move |counter| counter.read(&proc_root));
+        let uptime = queue(&mut self.uptime, &mut line, &root, uptime::read);
+        let pressure = queue(&mut self.pressure, &mut line, &root, pressure::read);
+        let nologin = queue(&mut self.nologin, &mut line, &root, nologin::read);
+        line.work(deadline / PATIENT_SHARE).await;
+        // Whoever is left waits until the same moment.
+        OwnLook {
+            cpu: self.cpu.answer(cpu, begun, deadline).await,
+            memory: self.memory.answer(memory, begun, deadline).await.flatten(),
+            processes: self.processes.answer(processes, begun, deadline).await.flatten(),
+            uptime: self.uptime.answer(uptime, begun, deadline).await.flatten(),
+            pressure: self.pressure.answer(pressure, begun, deadline).await.flatten(),
+            nologin: self.nologin.answer(nologin, begun, deadline).await.flatten(),
+        }
+    }
+}
+
+fn queue<T: Send + 'static>(
     detached: &mut Detached<()>,
-    root: &Path,
-    deadline: Duration,
-    read: impl FnOnce(&Path) -> Result<T, SampleError> + Send + 'static,
-) -> Result<T, SampleError> {
-    let root = root.to_owned();
-    detached.run(deadline, move |()| read(&root)).await.and_then(|read| read)
+    line: &mut Line,
+    root: &Arc<Path>,
+    read: fn(&Path) -> T,
+) -> Awaited<T> {
+    let root = root.clone();
+    detached.queue(line, move |()| read(&root))
 }
 
 /// The counters of the CPUs, of which each look needs the one before.
@@ -231,7 +285,11 @@ impl HostSample {
             Err(error) => (Err(error), Ok(None), None),
         };
         let limit_cpus = cpu.as_ref().ok().and_then(|reading| reading.limit_cpus);
-        let source = if limit_cpus.is_some() { "cgroup" } else { "proc" };
+        let source = match &cpu {
+            Ok(reading) if reading.limit_cpus.is_some() => "cgroup",
+            Ok(reading) if reading.is_sysinfo => SYSINFO,
+            _ => "proc",
+        };
         if let Some(reading) = self.take("cpu", source, cpu) {
             self.cpu_percent = reading.percent;
             self.warn(reading.warning);
@@ -251,6 +309,15 @@ impl HostSample {
             self.warn(reading.warning);
         }
         source
+    }
+
+    fn take_processes(&mut self, reading: Result<Read<u32>, SampleError>) {
+        let stands_in = reading.as_ref().is_ok_and(|reading| reading.stands_in.is_some());
+        let source = if stands_in { SYSINFO } else { "proc" };
+        if let Some(reading) = self.take("processes", source, reading) {
+            self.processes = Some(reading.value);
+            self.warn(reading.stands_in);
+        }
     }
 
     fn take_mounts(&mut self, mounts: Vec<(String, Result<f64, SampleError>)>) {

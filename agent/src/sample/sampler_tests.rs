@@ -138,3 +138,24 @@ async fn a_container_is_said_to_be_one_and_the_machines_queue_is_not_its_own() {
     let (source, warning) = container(&limited);
     assert!(source == "cgroup" && warning.contains("of the 0.5 CPUs"), "{warning}");
 }
+
+#[test]
+fn values_of_sysinfo_name_it_and_say_why() {
+    let why = Some("sysinfo stands in: /proc/stat: no line of all CPUs".to_owned());
+    let mut sample = HostSample::default();
+    let cpu =
+        CpuReading { percent: Some(5.0), is_sysinfo: true, warning: why.clone(), ..CpuReading::default() };
+    sample.take_cpu(Ok(CpuLook { cpu: Ok(cpu), waiting: Ok(None), container: None }));
+    sample.take_processes(Ok(Read { value: 7, stands_in: why.clone() }));
+    sample.take_processes(Ok(Read { value: 8, stands_in: None }));
+    assert_eq!((sample.cpu_percent, sample.processes), (Some(5.0), Some(8)));
+    let told: Vec<_> =
+        sample.collectors.iter().map(|state| (state.name, state.source, state.warning.is_some())).collect();
+    let expected = [
+        ("cpu", "sysinfo", true),
+        ("demand", "schedstat", false),
+        ("processes", "sysinfo", true),
+        ("processes", "proc", false),
+    ];
+    assert_eq!(told, expected);
+}

@@ -10,6 +10,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::accounts;
@@ -19,6 +20,9 @@ use super::error::{SampleError, describe};
 use super::logind::{self, LogindRow};
 use super::logind_bus::{BusAddress, LogindClient};
 use super::logind_files;
+use super::logind_signals::{self, SessionNews};
+use super::logons::{LogonSample, LogonWatch};
+use super::logons_cpu;
 pub use super::session_config::{SessionConfig, SessionSource};
 use super::session_program;
 use super::uptime::monotonic_clock;
@@ -49,14 +53,14 @@ pub struct SessionSeen {
 }
 
 /// All sessions of the host at one moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct SessionSample {
     /// `logind`, `logind-files`, `utmp` or `program`.
     pub source: &'static str,
     /// In the order of the source.
     pub sessions: Vec<SessionSeen>,
-    /// Sessions that are being set up. Absent: the source does not tell.
-    pub logging_in: Option<u32>,
+    /// Those who are logging on, and have done so. Absent: the source does not tell.
+    pub logons: Option<LogonSample>,
 }
 
 impl SessionSample {
@@ -70,7 +74,7 @@ impl SessionSample {
 }
 
 /// A sample with what an operator should know about it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct SessionReading {
     /// The sessions.
     pub sample: SessionSample,
@@ -86,7 +90,12 @@ pub struct SessionReader {
     logind: LogindClient,
     files: Detached<()>,
     utmp: Detached<()>,
+    logons: LogonWatch,
+    groups: Detached<()>,
 }
+
+/// How long the use of logons is waited for: what it says is worth less than the sessions themselves.
+const GROUPS_DEADLINE: Duration = Duration::from_millis(500);
 
 impl SessionReader {
     /// A reader of the bus at `bus` and of the files below `root` (`/` in production).
@@ -98,10 +107,59 @@ impl SessionReader {
             logind: LogindClient::new(bus),
             files: Detached::new("logind's files"),
             utmp: Detached::new("utmp"),
+            logons: LogonWatch::default(),
+            groups: Detached::new("control groups of logons"),
         }
     }
 
-    /// Reads the sessions now; at most `deadline` for each source.
+    #[cfg(test)]
+    pub(crate) fn over(config: SessionConfig, root: &Path, bus: zbus::Connection) -> Self {
+        let reader = Self::new(config, root, BusAddress::System);
+        Self { logind: LogindClient::over(bus), ..reader }
+    }
+
+    /// From the next look on it goes by `config`. What is known of logind's sessions and of logons is kept. Whether that is
+    /// new.
+    pub fn configure(&mut self, config: &SessionConfig) -> bool {
+        let is_new = self.config != *config;
+        if is_new {
+            config.clone_into(&mut self.config);
+        }
+        is_new
+    }
+
+    /// From the next look on it is of the files and the bus below `root`: of another moment of the same system.
+    pub fn move_to(&mut self, root: &Path) {
+        if self.root != root {
+            root.clone_into(&mut self.root);
+            self.logind = LogindClient::new(BusAddress::below(root));
+        }
+    }
+
+    /// Reasons to look at once.
+    #[must_use]
+    pub fn news(&self) -> Arc<SessionNews> {
+        self.logind.news().clone()
+    }
+
+    /// Hears such reasons for as long as it is polled. Absent: the source has none to tell.
+    #[must_use]
+    pub fn listen(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
+        let is_logind = matches!(self.config.source, SessionSource::Auto | SessionSource::Logind);
+        is_logind.then(|| logind_signals::listen(self.logind.address().clone(), self.news()))
+    }
+
+    /// As [`SessionReader::read`]; the interval whose mean number of logons is told ends with it.
+    ///
+    /// # Errors
+    /// As [`SessionReader::read`].
+    pub async fn measure(&mut self, deadline: Duration) -> Result<SessionReading, SampleError> {
+        let reading = self.read(deadline).await;
+        self.logons.end_interval();
+        reading
+    }
+
+    /// Reads the sessions now; at most `deadline` for each source, and half a second for the use of logons.
     ///
     /// # Errors
     /// When no allowed source answers: the sessions are unknown.
@@ -143,7 +201,7 @@ impl SessionReader {
         } else {
             (rows, BTreeSet::new())
         };
-        Ok(self.of_logind("logind", &rows, Some(monotonic_clock()), &living))
+        Ok(self.of_logind("logind", &rows, Some(monotonic_clock()), &living).await)
     }
 
     async fn read_files(&mut self, deadline: Duration) -> Result<SessionReading, SampleError> {
@@ -154,20 +212,41 @@ impl SessionReader {
             Ok((rows, living, clocks::read(&root)))
         };
         let (rows, living, clocks) = self.files.run(deadline, look).await??;
-        Ok(self.of_logind("logind-files", &rows, clocks.monotonic, &living))
+        Ok(self.of_logind("logind-files", &rows, clocks.monotonic, &living).await)
     }
 
-    fn of_logind(
-        &self,
+    async fn of_logind(
+        &mut self,
         source: &'static str,
         rows: &[LogindRow],
         now_monotonic: Option<Duration>,
         living: &BTreeSet<String>,
     ) -> SessionReading {
         let decision = logind::decide(rows, &self.config, now_monotonic, living);
-        let logging_in = Some(decision.logging_in);
-        let sample = SessionSample { source, sessions: decision.sessions, logging_in };
+        let logons = match now_monotonic {
+            Some(now) => Some(self.follow_logons(rows, now).await),
+            None => None,
+        };
+        let sample = SessionSample { source, sessions: decision.sessions, logons };
         SessionReading { sample, warning: decision.warning }
+    }
+
+    async fn follow_logons(&mut self, rows: &[LogindRow], now: Duration) -> LogonSample {
+        let due = self.logons.see(now, logind::begun(rows, &self.config, now));
+        if !due.is_empty() {
+            let root = self.root.clone();
+            let look = move |(): &mut ()| {
+                let used = |(id, group)| (id, logons_cpu::read(&root, &group));
+                due.into_iter().map(used).collect()
+            };
+            // One that hangs is one reading less of each of them.
+            match self.groups.run(GROUPS_DEADLINE, look).await {
+                Ok(readings) => self.logons.take(now, readings),
+                Err(error) => tracing::debug!(%error, "the use of logons is not known"),
+            }
+        }
+        self.logons.end_look(now);
+        self.logons.sample()
     }
 
     async fn read_utmp(&mut self, deadline: Duration) -> Result<SessionReading, SampleError> {
@@ -178,7 +257,7 @@ impl SessionReader {
             Ok(counted(&root, &config, sessions))
         };
         let (sessions, warning) = self.utmp.run(deadline, look).await??;
-        let sample = SessionSample { source: "utmp", sessions, logging_in: None };
+        let sample = SessionSample { source: "utmp", sessions, logons: None };
         Ok(SessionReading { sample, warning })
     }
 
@@ -189,7 +268,7 @@ impl SessionReader {
         let (root, config) = (self.root.clone(), self.config.clone());
         let look = move |(): &mut ()| counted(&root, &config, sessions);
         let (sessions, warning) = self.files.run(deadline, look).await?;
-        let sample = SessionSample { source: "program", sessions, logging_in: None };
+        let sample = SessionSample { source: "program", sessions, logons: None };
         Ok(SessionReading { sample, warning })
     }
 }

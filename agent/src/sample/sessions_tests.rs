@@ -36,7 +36,7 @@ async fn case_034_no_source_at_all_is_unknown_and_names_each() {
 async fn utmp_stands_in_for_a_missing_logind_and_says_so() {
     let root = tree_with_utmp(&U1[..384]);
     let reading = reader(root.path(), SessionSource::Auto).read(DEADLINE).await.expect("read");
-    assert_eq!(reading.sample, SessionSample { source: "utmp", sessions: vec![], logging_in: None });
+    assert_eq!(reading.sample, SessionSample { source: "utmp", sessions: vec![], logons: None });
     assert!(reading.warning.expect("a warning").contains("logind"));
 }
 
@@ -49,7 +49,7 @@ async fn loginds_files_stand_in_for_its_bus_and_the_sources_are_not_added() {
         fs::create_dir_all(root.path().join(format!("proc/{pid}"))).unwrap();
     }
     let reading = reader(root.path(), SessionSource::Auto).read(DEADLINE).await.unwrap();
-    assert_eq!((reading.sample.source, reading.sample.logging_in), ("logind-files", Some(0)));
+    assert_eq!((reading.sample.source, reading.sample.logons.unwrap().in_progress.now), ("logind-files", 0));
     let carol = &reading.sample.sessions[..];
     assert_eq!((carol[0].user.as_str(), carol[0].age), ("carol", Some(Duration::from_secs(60))));
     assert_eq!(carol.len(), 1);
@@ -103,7 +103,7 @@ fn case_024_028_ignored_accounts_do_not_count_and_panes_are_one_user() {
         let config = SessionConfig { ignore_users, ..SessionConfig::default() };
         let (sessions, warning) = counted(Path::new("/"), &config, seen);
         assert_eq!(warning, None);
-        SessionSample { source: "utmp", sessions, logging_in: None }
+        SessionSample { source: "utmp", sessions, logons: None }
     };
     let all = sample(vec![]);
     assert_eq!((all.sessions.len(), all.distinct_users()), (3, 2));
@@ -115,7 +115,7 @@ fn case_024_028_ignored_accounts_do_not_count_and_panes_are_one_user() {
 fn who_has_logged_out_is_no_user() {
     let session = |id: &str, state| SessionSeen { id: id.into(), user: id.into(), state, age: None };
     let sessions = vec![session("a", SessionState::Lingering), session("b", SessionState::Disconnected)];
-    assert_eq!(SessionSample { source: "program", sessions, logging_in: None }.distinct_users(), 1);
+    assert_eq!(SessionSample { source: "program", sessions, logons: None }.distinct_users(), 1);
 }
 
 #[test]

@@ -11,6 +11,10 @@ use super::error::SampleError;
 /// Far above any real one (`/proc/stat` of 4096 CPUs is about 1 MiB), far below what would hurt the host.
 const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
 
+/// Room for most files, read in one piece: files of `/proc` do not tell their size, and room that grows while they are
+/// read costs a call each time.
+const USUAL_FILE_BYTES: usize = 4096;
+
 /// The whole content of `root`/`relative`.
 ///
 /// # Errors
@@ -18,7 +22,7 @@ const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
 pub(crate) fn read_bytes(root: &Path, relative: &str) -> Result<Vec<u8>, SampleError> {
     let path = root.join(relative);
     let read = || -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
+        let mut bytes = Vec::with_capacity(USUAL_FILE_BYTES);
         File::open(&path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > MAX_FILE_BYTES {
             return Err(io::Error::from(io::ErrorKind::FileTooLarge));

@@ -160,7 +160,7 @@ impl Slot {
             (Some(values), Some(occupancy)) => {
                 self.send(SourceEvent::Measured { values: Box::new(values), occupancy })
             }
-            (None, Some(occupancy)) => self.send(SourceEvent::Sessions(occupancy)),
+            (None, Some(occupancy)) => self.send(SourceEvent::Sessions { occupancy, logons: None }),
             _ => {}
         }
         if let Some(calls) = calls {

@@ -14,7 +14,7 @@ use usher_availability::{
 };
 use usher_types::{
     BootTime, BusyReasons, CollectorState, EndReason, HostMarks, HostOverrides, Latency, Load, OperationName,
-    Outcome, Percent, Policy, PoolName, Readiness, Session, Token, ToldOutcome,
+    Outcome, OwnAvailability, Percent, Policy, PoolName, Readiness, Session, Token, ToldOutcome,
 };
 
 use super::{
@@ -154,6 +154,11 @@ impl HostCore {
         changed
     }
 
+    /// Between two measurements the source says how many logons are in progress.
+    pub fn logons_told(&mut self, in_progress: u32, now: BootTime) {
+        self.logons.tell(in_progress, now);
+    }
+
     /// Places came or ended: the ends are judged. Whether penalties changed.
     fn judge_ends(&mut self, now: BootTime) -> bool {
         let ends = self.book.take_finished();
@@ -183,13 +188,14 @@ impl HostCore {
 
     /// Takes over what the host says of itself. Whether what is kept over a restart changed.
     pub fn set_standing(&mut self, standing: Standing, now: BootTime) -> bool {
-        let before = self.ready;
+        let before = (self.ready, self.latched());
         self.standing = standing;
         // Before the first measurement it is not known whether the host takes sessions.
         if self.measured.is_some() {
             self.ready.observe(&self.readiness(), now);
+            self.latch(now);
         }
-        before != self.ready
+        before != (self.ready, self.latched())
     }
 
     fn readiness(&self) -> Readiness {
@@ -365,7 +371,7 @@ impl HostCore {
         let policy = self.policy();
         let threshold = self.overrides().threshold;
         let values = self.measured();
-        let own_index = values.and_then(|values| values.own_availability.as_ref()).map(|own| own.index.get());
+        let own_index = self.own_availability().map(|own| own.index.get());
         let fuller = |a: Percent, b: Percent| if b > a { b } else { a };
         let fullest = |values: &Measurement| values.mounts.iter().map(|mount| mount.used).reduce(fuller);
         let mut input = LatchInput {
@@ -386,8 +392,7 @@ impl HostCore {
     /// The empty window of a new run says nothing, and neither does its first look at the CPU. Until a period of it has
     /// ended, values that hold what was held stand in for them; only a rule that is turned off lets go.
     fn stand_in(&self, input: &mut LatchInput, threshold_known: bool) {
-        let has_own = self.measured().is_some_and(|values| values.own_availability.is_some());
-        if self.kept.has(BusyReasons::AVAILABILITY) && !has_own {
+        if self.kept.has(BusyReasons::AVAILABILITY) && self.own_availability().is_none() {
             if !threshold_known {
                 input.threshold_percent = Percent::FULL.get();
             }
@@ -399,6 +404,12 @@ impl HostCore {
         if self.kept.has(BusyReasons::ERRORS) {
             input.error_share_percent = Some(Percent::FULL.get());
         }
+    }
+
+    /// An index of the host's own making: what a program says before what its source measured.
+    fn own_availability(&self) -> Option<&OwnAvailability> {
+        let measured = || self.measured().and_then(|values| values.own_availability.as_ref());
+        self.standing.own_availability.as_ref().or_else(measured)
     }
 
     /// What holds the host BUSY by its load.
@@ -429,10 +440,10 @@ impl HostCore {
             latched: Some(self.latched().with(BusyReasons::USER_SET, self.standing.is_busy)),
             psi_full: measured.psi_full,
             mounts: measured.mounts.clone(),
-            own_availability: measured.own_availability.clone(),
+            own_availability: self.own_availability().cloned(),
             ready_age: self.ready.at(uptime, now),
             is_warming_up: measured.is_warming_up || self.standing.is_warming_up,
-            replica_lag: measured.replica_lag,
+            replica_lag: measured.replica_lag.max(self.standing.replica_lag),
             drain: self.standing.drain.clone(),
             outcomes: self.penalties.outcomes(now),
             penalties: self.penalties.report(now),

@@ -17,8 +17,8 @@ use crate::load::CostBounds;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Logons {
     measured_at: Option<BootTime>,
-    /// What the source said then.
-    said: Option<LogonsInProgress>,
+    /// What the source said last, and when.
+    said: Option<(LogonsInProgress, BootTime)>,
     /// Mean of the interval that ended then.
     mean: Option<f64>,
 }
@@ -38,8 +38,16 @@ impl Logons {
             let logged_on: Duration = begun.map(of_interval).sum();
             self.mean = Some(logged_on.as_secs_f64() / took.as_secs_f64());
         }
-        self.said = said;
+        self.said = said.map(|said| (said, now));
         self.measured_at = self.measured_at.max(Some(now));
+    }
+
+    /// Between two measurements the source says that so many are in progress. One that said nothing in the last
+    /// measurement is not heard: it knows no mean.
+    pub(super) fn tell(&mut self, in_progress: u32, now: BootTime) {
+        if let Some((said, said_at)) = &mut self.said {
+            (said.now, *said_at) = (in_progress, now);
+        }
     }
 
     /// As a report at `now` says it. Absent: neither the source nor the sessions tell. Before the first whole interval the
@@ -49,9 +57,9 @@ impl Logons {
         begun: Option<impl Iterator<Item = BootTime>>,
         now: BootTime,
     ) -> Option<LogonsInProgress> {
-        if let Some(said) = self.said {
+        if let Some((said, said_at)) = self.said {
             // Those that came since are logging on.
-            let since = begun.into_iter().flatten().filter(|began| Some(*began) > self.measured_at);
+            let since = begun.into_iter().flatten().filter(|began| *began > said_at);
             return Some(LogonsInProgress { now: said.now.saturating_add(count(since)), mean: said.mean });
         }
         let now = count(begun?.filter(|began| now.since(*began) < logon()));
@@ -103,6 +111,12 @@ mod tests {
         assert_eq!(report(&logons, &[1, 9], 12), said);
         assert_eq!(report(&logons, &[1, 9, 11], 12), LogonsInProgress { now: 4, mean: 2.5 });
         assert_eq!(logons.report(None::<std::iter::Empty<_>>, at(12)), Some(said));
+        // A later word of the source has the one that came since.
+        logons.tell(4, at(12));
+        assert_eq!(report(&logons, &[1, 9, 11], 12), LogonsInProgress { now: 4, mean: 2.5 });
+        logons.end_interval(None, std::iter::empty(), at(15));
+        logons.tell(9, at(16));
+        assert_eq!(report(&logons, &[], 16).now, 0, "a source without a mean is not heard");
     }
 
     #[test]

@@ -26,6 +26,6 @@ pub use measurement::Measurement;
 pub use naming::{NameHasher, NameSettings, Naming};
 pub use reach::{HeldBack, Report, ToldShare};
 pub use record::HostRecord;
-pub use session_list::{MAX_LISTED_USERS, SessionList};
+pub use session_list::{MAX_LISTED_OF_USER, MAX_LISTED_USERS, SessionList};
 pub use settings::VersionedSettings;
 pub use standing::Standing;

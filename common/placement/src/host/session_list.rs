@@ -1,10 +1,11 @@
 //! Which sessions does a host name to its coordinators?
 //!
-//! All of them, up to a number of users that no known host has: the list must end somewhere. Names go in the form in
-//! which the pool lets them travel; where they may not travel at all there is nothing to list, and the sessions are
-//! only counted.
+//! All of them, up to a number of users that no known host has, and up to so many of one user: the list must end
+//! somewhere, and one account with thousands of sessions is a service, which nobody is sent back to. Names go in the
+//! form in which the pool lets them travel; where they may not travel at all there is nothing to list, and the sessions
+//! are only counted.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use usher_types::{BootTime, Session};
 
@@ -12,6 +13,9 @@ use super::naming::Naming;
 
 /// Most users whose sessions are listed; the sessions of the others are counted.
 pub const MAX_LISTED_USERS: usize = 10_000;
+/// Most sessions listed of one user; the others are counted. Twice as many as a person may have to be sent back to one of
+/// them, so that whoever hears the list still sees that this is no person.
+pub const MAX_LISTED_OF_USER: usize = 16;
 
 /// The sessions of a host, as it tells them.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,16 +30,17 @@ pub struct SessionList {
 
 impl SessionList {
     pub(super) fn of(sessions: &[Session], naming: &Naming, taken_at: BootTime) -> Self {
-        let mut users = BTreeSet::new();
-        let mut listed = Vec::with_capacity(sessions.len());
+        let mut users = BTreeMap::<&str, usize>::new();
+        let mut listed = Vec::new();
         let named = if naming.lists_sessions() { sessions } else { &[] };
         for session in named {
             let user = session.user.as_str();
-            if !users.contains(user) && users.len() >= MAX_LISTED_USERS {
-                continue;
-            }
-            if let Some(sent) = naming.sent(user) {
-                users.insert(user);
+            let is_listed = match users.get(user) {
+                Some(of_user) => *of_user < MAX_LISTED_OF_USER,
+                None => users.len() < MAX_LISTED_USERS,
+            };
+            if is_listed && let Some(sent) = naming.sent(user) {
+                *users.entry(user).or_default() += 1;
                 listed.push(Session { user: sent, ..session.clone() });
             }
         }
@@ -69,6 +74,15 @@ mod tests {
         let list = list(&sessions, UserNames::Plain);
         assert_eq!((list.sessions.len(), list.unlisted), (MAX_LISTED_USERS + 1, 1));
         assert_eq!(list.sessions.last().unwrap().user, "u0");
+    }
+
+    #[test]
+    fn one_account_with_thousands_of_sessions_is_cut_and_hides_nobody() {
+        let mut sessions: Vec<_> = (0..8000).map(|n| session(n, "svc")).collect();
+        sessions.push(session(9000, "alice"));
+        let list = list(&sessions, UserNames::Plain);
+        assert_eq!((list.sessions.len(), list.unlisted), (MAX_LISTED_OF_USER + 1, 8000 - 16));
+        assert_eq!(list.sessions.last().unwrap().user, "alice");
     }
 
     #[test]

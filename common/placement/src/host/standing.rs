@@ -4,10 +4,12 @@
 //! Unlike measured values these change seldom, and when they change everybody should know at once; so they are kept
 //! apart from the last measurement and hold until they are changed.
 
-use usher_types::{CollectorState, Drain, Readiness};
+use std::time::Duration;
+
+use usher_types::{CollectorState, Drain, OwnAvailability, Readiness};
 
 /// What holds of a host until it is changed.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Standing {
     /// Why it takes no sessions. Absent: nothing here keeps it from that; a measurement may.
     pub not_ready: Option<String>,
@@ -15,6 +17,10 @@ pub struct Standing {
     pub is_warming_up: bool,
     /// It is BUSY because somebody on it says so.
     pub is_busy: bool,
+    /// An availability index that a program computes; it is used instead of a measured one.
+    pub own_availability: Option<OwnAvailability>,
+    /// How far a program says that the host's replicas are behind.
+    pub replica_lag: Option<Duration>,
     /// Drained on the host itself.
     pub drain: Option<Drain>,
     /// How those fare that speak here.

@@ -6,6 +6,8 @@ use usher_types::{
 use super::*;
 use crate::host::naming::tests::with_key;
 
+mod own_index;
+
 fn settings(overrides: HostOverrides) -> CoreSettings {
     CoreSettings {
         pool: PoolName::new("desk").unwrap(),
@@ -329,25 +331,6 @@ fn an_admins_settings_win_over_the_hosts_own_and_those_over_the_pools() {
     assert_eq!(core.load(at(1), 0).unwrap().overrides, own, "coordinators know the marks themselves");
 }
 
-// rule: own-index
-// rule: state-exit-margin
-#[test]
-fn an_index_of_the_hosts_own_making_is_what_latches() {
-    let mut core = core();
-    core.settings_told(0, told(1, |policy| policy.threshold_percent = 30.0), at(0));
-    let domino = |index| {
-        let own =
-            usher_types::OwnAvailability { index: Percent::new(index).unwrap(), source: "domino".into() };
-        Measurement { own_availability: Some(own), ..Measurement::default() }
-    };
-    core.measure(domino(30.0), nobody(), at(1));
-    assert_eq!(core.latched(), BusyReasons::AVAILABILITY);
-    core.measure(domino(34.0), nobody(), at(2));
-    assert_eq!(core.latched(), BusyReasons::AVAILABILITY, "inside the margin");
-    core.measure(domino(35.0), nobody(), at(3));
-    assert_eq!(core.latched(), BusyReasons::NONE);
-}
-
 #[test]
 fn a_session_is_confirmed_only_by_a_list_that_has_it() {
     let mut core = core();
@@ -466,8 +449,8 @@ fn what_the_host_says_of_itself_holds_over_measurements_until_it_is_taken_back()
         not_ready: Some("no banner".into()),
         is_warming_up: true,
         is_busy: true,
-        drain: None,
         collectors: vec![collector.clone()],
+        ..Standing::default()
     };
     assert!(!core.set_standing(standing.clone(), at(0)), "nothing is measured yet");
     core.measure(Measurement::default(), Occupancy::Listed(Vec::new()), at(1));
