@@ -33,7 +33,7 @@ pub use ctl::{CtlOutput, holds, page, row, run_ctl};
 pub use fake_agent::{FakeAgent, hello, load, operation};
 pub use farm::{Farm, FarmStart};
 pub use http::{HttpAnswer, http_get, raw_exchange};
-pub use peers::{Figures, Login, MessageBus, MockLogind, NodeExporter, Sshd, UtmpFile};
+pub use peers::{Collectd, Figures, Login, MessageBus, MockLogind, NodeExporter, Sshd, UtmpFile};
 pub use pki::{Authority, CertFiles};
 pub use process::{Process, free_tcp_port, free_udp_port};
 pub use wait::{LONG, wait_for, wait_until};

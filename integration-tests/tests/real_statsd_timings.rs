@@ -133,6 +133,37 @@ async fn timings_over_the_unix_socket_reach_the_index() {
 }
 
 #[tokio::test]
+async fn case_065_a_server_that_fails_fast_is_busy_and_does_not_look_fast() {
+    let farm = Farm::start().await;
+    let port = free_udp_port();
+    let _agent = farm.agent(HOST).latency_period("300ms").statsd(port).await;
+    let client = farm.client();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let send = |lines: &str| socket.send_to(lines.as_bytes(), ("127.0.0.1", port)).unwrap();
+    wait_for("a baseline of 10 ms", LONG, async || {
+        send(&format!("{OPERATION}:10|ms|@0.1"));
+        let (_, operation) = look(&client).await?;
+        if baseline_us(&operation) == Some(10_000.0) { Ok(()) } else { Err(format!("{operation:?}")) }
+    })
+    .await;
+    window_is_empty(&client).await;
+    // 100 good calls of 20 ms, and 900 that failed within 1 ms.
+    let failed = format!("{OPERATION}:1|ms|@0.01|#outcome:failed\n").repeat(9);
+    let (host, operation) = wait_for("the errors to be seen", LONG, async || {
+        send(&format!("{OPERATION}:20|ms|@0.01\n{failed}"));
+        let (host, operation) = look(&client).await?;
+        if host.state() == v1::HostState::Busy { Ok((host, operation)) } else { Err(format!("{host:?}")) }
+    })
+    .await;
+    assert_eq!(host.busy_reasons, ["errors"], "{host:?}");
+    assert!((host.expansion_factor.unwrap() - 2.0).abs() < 1e-9, "{host:?}");
+    assert!((host.availability_index.unwrap() - 83.33).abs() < 0.01, "{host:?}");
+    let window = operation.window.unwrap();
+    assert_eq!((window.baseline_us, window.min_us), (Some(10_000.0), Some(20_000.0)));
+    assert!((window.failed / window.ok - 9.0).abs() < 1e-9, "{window:?}");
+}
+
+#[tokio::test]
 async fn calls_shorter_than_a_millisecond_keep_their_length() {
     let farm = Farm::start().await;
     let port = free_udp_port();

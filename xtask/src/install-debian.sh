@@ -17,6 +17,7 @@ apt-get -qq update
 apt-get -qq -y -o Dpkg::Use-Pty=0 install --no-install-recommends "$@" < /dev/null
 for package in "$@"; do
     case $package in
+        collectd-core) unit=collectd.service ;;
         openssh-server) unit=ssh.service ;;
         prometheus-node-exporter) unit=prometheus-node-exporter.service ;;
         *) continue ;;

@@ -15,6 +15,7 @@ use crate::workspace::Workspace;
 
 /// Debian's packages: the package and a program in it, or a file that only it has, by which we see that it is there.
 const DEBIAN: &[(&str, &str)] = &[
+    ("collectd-core", "collectd"),
     ("dbus-daemon", "dbus-daemon"),
     ("openssh-client", "ssh"),
     ("openssh-server", "sshd"),

@@ -23,7 +23,18 @@ impl CpuTime {
 
     /// Spent since then. A thread that has ended counts up to its last look only.
     pub fn spent(&self) -> Duration {
-        let now = self.pids.iter().flat_map(|pid| threads(*pid));
+        self.spent_by(self.pids.iter().flat_map(|pid| threads(*pid)))
+    }
+
+    /// Spent since then, and from now on again. Whoever does so often misses little of threads that end.
+    pub fn take(&mut self) -> Duration {
+        let now: HashMap<_, _> = self.pids.iter().flat_map(|pid| threads(*pid)).collect();
+        let spent = self.spent_by(now.iter().map(|(id, ns)| (*id, *ns)));
+        self.threads = now;
+        spent
+    }
+
+    fn spent_by(&self, now: impl Iterator<Item = ((u32, u32), u64)>) -> Duration {
         let spent = now.map(|(id, ns)| ns.saturating_sub(self.threads.get(&id).copied().unwrap_or(0)));
         Duration::from_nanos(spent.sum())
     }
@@ -39,6 +50,15 @@ fn threads(pid: u32) -> Vec<((u32, u32), u64)> {
         Some(((pid, id), text.split_whitespace().next()?.parse().ok()?))
     })
     .collect()
+}
+
+/// Processor time of children of a process that have ended, in hundredths of a second.
+pub fn reaped_children(pid: u32) -> Duration {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // Behind the name, which may hold anything: state, 10 numbers, utime, stime, cutime, cstime.
+    let numbers = text.rsplit_once(')').map(|(_, rest)| rest).unwrap_or_default();
+    let ticks = numbers.split_whitespace().skip(13).take(2).filter_map(|ticks| ticks.parse::<u64>().ok());
+    Duration::from_millis(10 * ticks.sum::<u64>())
 }
 
 /// Time for which the machine's processors have been busy since its start, also with other machines' work.
@@ -72,5 +92,21 @@ mod tests {
             turns = std::hint::black_box(turns + 1);
         }
         assert!(turns > 0 && machine_busy() > Duration::ZERO);
+    }
+
+    #[test]
+    fn work_is_taken_once() {
+        let mut own = CpuTime::of(&[std::process::id()]);
+        while own.spent() < Duration::from_millis(20) {}
+        assert!(own.take() >= Duration::from_millis(20));
+        assert!(own.take() < Duration::from_millis(20));
+    }
+
+    #[test]
+    fn children_count_when_they_have_ended() {
+        let before = reaped_children(std::process::id());
+        let script = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
+        std::process::Command::new("sh").args(["-c", script]).status().unwrap();
+        assert!(reaped_children(std::process::id()) > before);
     }
 }

@@ -60,10 +60,22 @@ impl Goal {
         id: &'static str,
         what: &'static str,
         bound: Bound,
+        summary: (f64, f64),
+        is_believed: bool,
+    ) -> Self {
+        Self::amount(id, what, bound, "x", summary, is_believed)
+    }
+
+    /// As [`Goal::ratio`], of something that has a unit.
+    pub fn amount(
+        id: &'static str,
+        what: &'static str,
+        bound: Bound,
+        unit: &'static str,
         (figure, spread): (f64, f64),
         is_believed: bool,
     ) -> Self {
-        Self { id, what, bound, figure, unit: "x", spread, met: is_believed && bound.holds(figure) }
+        Self { id, what, bound, figure, unit, spread, met: is_believed && bound.holds(figure) }
     }
 }
 

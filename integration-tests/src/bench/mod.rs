@@ -9,6 +9,6 @@ mod cpu;
 mod figures;
 mod goals;
 
-pub use cpu::{CpuTime, machine_busy, processors};
+pub use cpu::{CpuTime, machine_busy, processors, reaped_children};
 pub use figures::{median, spread, summary};
 pub use goals::{Bound, Goal, print_goals};

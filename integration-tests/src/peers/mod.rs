@@ -4,12 +4,14 @@
 //! its own, and ended with the test. A missing one is a failure that says how to get it: a comparison that is skipped
 //! proves nothing.
 
+mod collectd;
 mod message_bus;
 mod mock_logind;
 mod node_exporter;
 mod sshd;
 mod utmp_file;
 
+pub use collectd::Collectd;
 pub use message_bus::MessageBus;
 pub use mock_logind::MockLogind;
 pub use node_exporter::{Figures, NodeExporter};

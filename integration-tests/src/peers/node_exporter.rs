@@ -13,7 +13,7 @@ use crate::wait::{LONG, wait_for};
 #[derive(Debug)]
 pub struct NodeExporter {
     address: SocketAddr,
-    _process: Process,
+    process: Process,
 }
 
 /// What it says at one moment.
@@ -46,7 +46,12 @@ impl NodeExporter {
             said.and_then(|(_, address)| address.parse().ok()).ok_or(log)
         })
         .await;
-        Self { address, _process: process }
+        Self { address, process }
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
     }
 
     /// Its figures now.

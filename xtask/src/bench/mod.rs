@@ -4,6 +4,7 @@
 //! is, its bound, the figure, the unit, the spread and whether it is met. A goal that is missed is a result and no
 //! failure of the bench: the exit code says only whether it could be measured.
 
+mod agent;
 mod baseline;
 mod decide;
 mod example;
@@ -16,6 +17,12 @@ use crate::workspace::Workspace;
 /// Which bench.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Bench {
+    /// What an agent costs, beside other makers' that look at the same machine; wants an idle machine
+    #[command(after_help = "Examples:
+  cargo xtask bench agent              100 and 1000 processes: about five minutes
+  cargo xtask bench agent --quick      the same within a minute
+  cargo xtask bench agent --json       one document that ends in the goals")]
+    Agent(Options),
     /// How wrong learned baselines make the availability index, on modelled days
     #[command(after_help = "Examples:
   cargo xtask bench baseline           20 seeds of 14 days for each scene
@@ -71,6 +78,7 @@ impl Options {
 /// When the bench cannot be built or run.
 pub(crate) fn run(workspace: &Workspace, bench: &Bench) -> anyhow::Result<()> {
     match bench {
+        Bench::Agent(options) => agent::run(workspace, options),
         Bench::Baseline(options) => baseline::run(workspace, options),
         Bench::Decide(options) => decide::run(workspace, options),
         Bench::Machine(options) => machine::run(workspace, options),
