@@ -43,13 +43,26 @@ struct Content {
 pub struct PlacesFile {
     path: PathBuf,
     boot_id: BootId,
+    is_in_memory: bool,
 }
+
+/// The kernel's number of the file system that keeps its files in memory.
+const TMPFS: i64 = 0x0102_1994;
 
 impl PlacesFile {
     /// The file in `folder`, for the boot `boot_id`.
     #[must_use]
     pub fn new(folder: &Path, boot_id: BootId) -> Self {
-        Self { path: folder.join("places.json"), boot_id }
+        // A folder that is not there yet, or cannot be asked, may be anywhere.
+        let is_in_memory =
+            rustix::fs::statfs(folder).is_ok_and(|system| i64::try_from(system.f_type) == Ok(TMPFS));
+        Self { path: folder.join("places.json"), boot_id, is_in_memory }
+    }
+
+    /// Whether a write waits for no disk, as in `/run`: then it takes less time than to hand it to another thread.
+    #[must_use]
+    pub fn is_in_memory(&self) -> bool {
+        self.is_in_memory
     }
 
     /// What an earlier run in this boot kept; nothing if there is none. Makes the folder. Blocks.

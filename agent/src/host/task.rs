@@ -449,7 +449,11 @@ impl HostTask {
         let file = self.places.clone();
         let kept = self.core.record();
         let told = self.core.told_shares();
-        let kept = tokio::task::spawn_blocking(move || file.save(kept)).await;
+        let kept = if file.is_in_memory() {
+            Ok(file.save(kept))
+        } else {
+            tokio::task::spawn_blocking(move || file.save(kept)).await
+        };
         let is_kept = match kept {
             Ok(Ok(())) => true,
             Ok(Err(error)) => {

@@ -33,8 +33,8 @@ pub(super) const MOST_BYTES: usize = 64 * 1024 * 1024;
 /// Hosts explained in one second of decisions: a hundredth of a core, and ten decisions in a pool of a thousand, which is a
 /// storm of logins already.
 const EXPLAINED_PER_SECOND: f64 = 10_000.0;
-/// What a quiet time saves up.
-const EXPLAINED_AT_ONCE: f64 = 20.0 * EXPLAINED_PER_SECOND;
+/// What a quiet time saves up: more at once would hold a thread up that others wait for.
+const EXPLAINED_AT_ONCE: f64 = 2.0 * EXPLAINED_PER_SECOND;
 
 /// The decisions that are kept, oldest first. Those made at the same time may come out of order, so they are only nearly
 /// sorted.

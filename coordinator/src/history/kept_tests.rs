@@ -122,6 +122,8 @@ fn reduced_ones_leave_room_for_those_in_full() {
     let mut kept = Kept::default();
     let (record, _) = decided(&mut farm, request("r"), NOW);
     for sequence in 0..MOST_FULL as u64 + 8000 {
+        // There is time to explain each.
+        kept.budget.hosts = 1000.0;
         kept.push(numbered(sequence, record.clone()));
     }
     assert!(kept.bytes() <= MOST_BYTES);

@@ -227,11 +227,13 @@ impl Bench {
         let pace = Pace { window: CONSENT_WINDOW, ..self.pace(&[usual]) };
         let idle = self.idle(&pace, usual).await?;
         let own = move |window: &Window| own_us(window, idle);
+        // First: after thousands of places each host has some dozen to tell of.
+        self.consent_latency(usual, pace.turns).await?;
         let turns = pace.turns(&[(usual, Call::Echo), (usual, Call::Ask)]).await?;
         let what = ("place_consent_cpu", "Place with its host's consent, beside the echo", "us");
         let row = Row::new(what, &turns, (1, 0), |turn| own(&turn[1]), |turn| own(&turn[0]));
         self.measured.rows.push(row);
-        self.consent_latency(usual, pace.turns).await
+        Ok(())
     }
 
     /// One call at a time: what the host's consent adds to a call, in round trips of the echo.
