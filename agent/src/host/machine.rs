@@ -1,8 +1,9 @@
 //! What does this machine tell its host, and how often?
 //!
 //! Two tasks. One measures, every report interval, and looks at the sessions each second in between, and at once when
-//! logind says that somebody came or went, so that a login is reported soon after it happened. One hands over timings and ends the periods of the latency window. A timer that
-//! was late never fires twice: after a pause there is one report, not a burst of old ones.
+//! logind says that somebody came or went, so that a login is reported soon after it happened. One hands over timings and
+//! ends the periods of the latency window. A timer that was late never fires twice: after a pause there is one report, not
+//! a burst of old ones.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -69,8 +69,8 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// For each way, the expansions of all logons of all storms. The same people come under both.
-async fn lived(seeds: u64) -> anyhow::Result<[Vec<f64>; 2]> {
+/// For each way and storm, the expansions of all logons. The same people come under both.
+async fn lived(seeds: u64) -> anyhow::Result<[Vec<Vec<f64>>; 2]> {
     let mut expansions = [Vec::new(), Vec::new()];
     for seed in 0..seeds {
         let people = People::draw(seed);
@@ -82,7 +82,7 @@ async fn lived(seeds: u64) -> anyhow::Result<[Vec<f64>; 2]> {
             if censored > 0 {
                 eprintln!("{censored} logons were not done in time");
             }
-            expansions.extend(done.iter().map(|logon| logon.expansion));
+            expansions.push(done.iter().map(|logon| logon.expansion).collect());
         }
     }
     Ok(expansions)

@@ -2,8 +2,9 @@
 //!
 //! Hosts are where equal coordinators meet: each lists every live place that it knows, whoever gave it, and those that
 //! ended in the last minute. A list is held against the ledger: what it lists counts, what it says has ended has, what it
-//! does not speak of counts until its time has passed, unless it is known from that list only. Nothing here decides that a place has ended before its host says so or its
-//! time has passed; a place that ended here but is still listed is told to the host again.
+//! does not speak of counts until its time has passed, unless it is known from that list only. Nothing here decides that a
+//! place has ended before its host says so or its time has passed; a place that ended here but is still listed is told to
+//! the host again.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
