@@ -47,15 +47,14 @@ pub struct PlacesFile {
 }
 
 /// The kernel's number of the file system that keeps its files in memory.
-const TMPFS: i64 = 0x0102_1994;
+const TMPFS: rustix::fs::FsWord = 0x0102_1994;
 
 impl PlacesFile {
     /// The file in `folder`, for the boot `boot_id`.
     #[must_use]
     pub fn new(folder: &Path, boot_id: BootId) -> Self {
         // A folder that is not there yet, or cannot be asked, may be anywhere.
-        let is_in_memory =
-            rustix::fs::statfs(folder).is_ok_and(|system| i64::try_from(system.f_type) == Ok(TMPFS));
+        let is_in_memory = rustix::fs::statfs(folder).is_ok_and(|system| system.f_type == TMPFS);
         Self { path: folder.join("places.json"), boot_id, is_in_memory }
     }
 
