@@ -53,8 +53,9 @@ impl PlacesFile {
     /// The file in `folder`, for the boot `boot_id`.
     #[must_use]
     pub fn new(folder: &Path, boot_id: BootId) -> Self {
-        // A folder that is not there yet, or cannot be asked, may be anywhere.
-        let is_in_memory = rustix::fs::statfs(folder).is_ok_and(|system| system.f_type == TMPFS);
+        // A folder that is not there yet will be where the one above it is.
+        let system = folder.ancestors().find_map(|folder| rustix::fs::statfs(folder).ok());
+        let is_in_memory = system.is_some_and(|system| system.f_type == TMPFS);
         Self { path: folder.join("places.json"), boot_id, is_in_memory }
     }
 
@@ -142,6 +143,12 @@ mod tests {
 
     fn file(folder: &Path, boot: &str) -> PlacesFile {
         PlacesFile::new(folder, BootId::new(boot).unwrap())
+    }
+
+    #[test]
+    fn a_book_in_memory_is_told_from_one_on_a_disk_before_its_folder_is_made() {
+        assert!(file(Path::new("/dev/shm/usher-none/none"), "b1").is_in_memory());
+        assert!(!file(Path::new("/proc/none"), "b1").is_in_memory());
     }
 
     #[test]
