@@ -8,7 +8,7 @@ use tonic::{Code, Status};
 use usher_integration_tests::{
     Agent, Client, FakeAgent, Farm, LONG, hello, http_get, load, place, reason, refusal, wait_for, wait_until,
 };
-use usher_proto::error::retry_after;
+use usher_proto::error::{error_info, retry_after};
 use usher_proto::v1;
 use usher_proto::v1::attach_response::Message as Heard;
 
@@ -234,12 +234,19 @@ async fn case_119_a_second_signal_does_not_wait_for_a_call_that_never_ends() {
     let client = farm.client();
     // A request whose message never comes: the shutdown gives such a call seconds to end.
     let mut grpc = tonic::client::Grpc::new(client.channel.clone());
-    grpc.ready().await.unwrap();
     let endless = tokio::spawn(async move {
-        let path = "/usher.v1.PlacementService/Place".parse().unwrap();
-        let codec: tonic_prost::ProstCodec<v1::PlaceRequest, v1::PlaceResponse> =
-            tonic_prost::ProstCodec::default();
-        grpc.client_streaming(tonic::Request::new(tokio_stream::pending()), path, codec).await
+        loop {
+            grpc.ready().await.unwrap();
+            let path = "/usher.v1.PlacementService/Place".parse().unwrap();
+            let codec: tonic_prost::ProstCodec<v1::PlaceRequest, v1::PlaceResponse> =
+                tonic_prost::ProstCodec::default();
+            let endless = tonic::Request::new(tokio_stream::pending());
+            match grpc.client_streaming(endless, path, codec).await {
+                // One of the calls below was there first.
+                Err(status) if error_info(&status).is_some_and(|info| info.reason == "OVERLOADED") => {}
+                ended => return ended,
+            }
+        }
     });
     wait_until("the call to be under way", LONG, async || {
         client.hosts().await.is_err_and(|status| reason(&status) == "OVERLOADED")
