@@ -79,6 +79,19 @@ fn an_ended_place_is_remembered_for_a_minute() {
     assert!(sim.ledger.get(&token("r1")).is_none() && sim.ledger.get(&token("r2")).is_none());
 }
 
+#[test]
+fn a_storm_of_ended_places_is_remembered_for_a_minute_and_forgotten_within_ten_seconds_more() {
+    let mut sim = Sim::of(&["a"]);
+    let names: Vec<String> = (0..20_001).map(|number| format!("r{number}")).collect();
+    for request in &names {
+        sim.place(request, "a").end(EndReason::Cancelled, sim.now);
+    }
+    sim.pass(60);
+    assert!(names.iter().all(|request| sim.ledger.get(&token(request)).is_some()));
+    sim.pass(10);
+    assert!(names.iter().all(|request| sim.ledger.get(&token(request)).is_none()));
+}
+
 // rule: retry-attempt one token on two hosts: the lower attempt is cancelled, on a tie the smaller time left
 #[test]
 fn of_one_token_on_two_hosts_the_higher_attempt_stays_and_on_a_tie_the_longer_time() {
