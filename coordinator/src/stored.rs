@@ -113,6 +113,7 @@ fn host_from_store(known: store::LastKnown) -> LastKnown {
         coordinators: known.coordinators.or(known.streams_held).unwrap_or(1).max(1),
         held_back_users: known.held_back_users,
         held_back_places: known.held_back_places,
+        listed_replicas: known.listed_replicas,
         given: known.given.map(|(users, places)| Given { users, places }),
     }
 }
@@ -152,6 +153,7 @@ pub(crate) fn host_to_store(known: LastKnown, stored_unix_ms: u64) -> store::Las
         coordinators: Some(known.coordinators),
         held_back_users: known.held_back_users,
         held_back_places: known.held_back_places,
+        listed_replicas: known.listed_replicas,
         given: known.given.map(|given| (given.users, given.places)),
         not_ready: match known.readiness {
             Readiness::Ready => None,

@@ -86,6 +86,9 @@ pub struct LastKnown {
     /// Logons that it kept free for them.
     #[serde(default)]
     pub held_back_places: u32,
+    /// It had replicas.
+    #[serde(default)]
+    pub listed_replicas: bool,
     /// Users and logons that this coordinator had given on it, if it gave no more: it was stored as it stopped.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub given: Option<(u32, u32)>,

@@ -117,6 +117,7 @@ fn last_known(id: &str) -> LastKnown {
         coordinators: Some(4),
         held_back_users: 5,
         held_back_places: 6,
+        listed_replicas: true,
         given: Some((7, 8)),
         not_ready: Some("backup".to_owned()),
         drain: Some(drain().drain),

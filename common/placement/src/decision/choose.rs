@@ -151,7 +151,10 @@ pub(super) fn decide_by_scan(inputs: &Inputs<'_>) -> (Decision, Option<Scan>) {
     }
     let mut assessment = Assessment::new(inputs);
     if assessment.resource_is_unknown() {
-        return (Decision::Refused(Refusal::plain(RefusalKind::UnknownResource)), None);
+        // That it does not exist is said only when everybody who may hold it was heard.
+        let awaited = inputs.pool.awaits_replicas(inputs.now);
+        let kind = if awaited { RefusalKind::Stale } else { RefusalKind::UnknownResource };
+        return (Decision::Refused(Refusal::plain(kind)), None);
     }
     let scan = Scan::of(&mut assessment);
     let decision = own::own_host(&assessment).unwrap_or_else(|| rank(&assessment, &scan));

@@ -173,6 +173,8 @@ pub struct HostView {
     pub sessions: Arc<[Session]>,
     /// Its replicas.
     pub replicas: Arc<[Replica]>,
+    /// It listed replicas before this coordinator started, and has not since: what it holds is not known.
+    pub replicas_unheard: bool,
     /// Values refused or corrected since the coordinator started.
     pub rejected_values: u64,
     /// Users of the places that have ended since its last Load only because it was silent: whether they came, it has not

@@ -111,6 +111,7 @@ impl Farm {
     pub fn observe_replicas(&mut self, host_id: &HostId, replicas: Vec<Replica>) {
         let Some(host) = self.hosts.get_mut(host_id) else { return };
         host.view.replicas = replicas.into();
+        host.view.replicas_unheard = false;
         if let Some(marks) = self.replica_marks.get_mut(host_id) {
             marks.follow(&host.view.replicas, self.last_tick);
         }

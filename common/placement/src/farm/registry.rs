@@ -116,6 +116,7 @@ pub(super) fn new_entry(facts: HostFacts, cell: Arc<HostCell>) -> HostEntry {
             marks: HostMarks::default(),
             sessions: Arc::new([]),
             replicas: Arc::new([]),
+            replicas_unheard: false,
             rejected_values: 0,
             unheard_users: 0,
             unheard_places: 0,

@@ -61,6 +61,8 @@ pub struct LastKnown {
     pub held_back_users: u32,
     /// Logons that it kept free for them.
     pub held_back_places: u32,
+    /// It had replicas. Which, it tells again.
+    pub listed_replicas: bool,
     /// What this coordinator had given on it, if that is all: it was stored as the coordinator stopped. Absent: it may have
     /// given more since.
     pub given: Option<Given>,
@@ -169,6 +171,7 @@ impl Farm {
         entry.view.shut_down = known.shut_down;
         entry.view.said_goodbye = known.said_goodbye || known.shut_down;
         entry.view.reading = known.was_heard.then(|| Arc::new(reading));
+        entry.view.replicas_unheard = known.listed_replicas;
         // The places are forgotten, and their users may come yet. What is not known may be all of the share.
         let given = known.given.unwrap_or(Given { users: u32::MAX, places: u32::MAX });
         (entry.view.unheard_users, entry.view.unheard_places) = (given.users, given.places);
@@ -207,6 +210,7 @@ fn last_known(host: &HostEntry, was_offline: bool, as_it_stops: bool) -> LastKno
         processes: reading.and_then(|r| r.processes),
         sessions: reading.and_then(|r| r.sessions),
         readiness: reading.map(|r| r.readiness.clone()).unwrap_or_default(),
+        listed_replicas: host.view.replicas_unheard || !host.view.replicas.is_empty(),
         drain: reading.and_then(|r| r.drain.clone()),
         streams_held: reading.map_or(1, |r| r.streams_held),
         listed_pending_users: reading.map_or(0, |r| r.listed_pending_users),

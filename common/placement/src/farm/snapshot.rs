@@ -9,7 +9,9 @@ use std::{
     time::Duration,
 };
 
-use usher_types::{BootTime, HostId, HostName, KeyHasher, Policy, PoolName, ReplicaMark, ResourceId};
+use usher_types::{
+    BootTime, HostId, HostName, HostState, KeyHasher, Policy, PoolName, ReplicaMark, ResourceId,
+};
 
 use super::{
     CellWord, FROZEN_AFTER, Grace, HeardShare, HostCell, Hosts, SessionIndex, StateInput, cells::CellRuns,
@@ -160,6 +162,15 @@ impl PoolView {
     /// Whether placements must wait until more hosts were heard.
     pub fn is_stale(&self, now: BootTime) -> bool {
         self.grace.is_some_and(|grace| grace.may_wait(now)) && !self.heard.is_enough()
+    }
+
+    /// Whether a host may hold a resource that none is known to hold: it has not said what it holds since this coordinator
+    /// started, and can yet.
+    pub fn awaits_replicas(&self, now: BootTime) -> bool {
+        (0..self.hosts.len()).any(|position| {
+            self.hosts[position].replicas_unheard
+                && state_of(&self.state_input(position, CellWord::default(), 1, now)) != HostState::Offline
+        })
     }
 
     /// Whether the coordinator hears too few hosts for its answers to be taken without a word.

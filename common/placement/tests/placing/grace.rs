@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use usher_placement::{
-    decision::RefusalKind,
+    decision::{RefusalKind, Request},
     farm::{Effect, Restored},
     host::{HeldBack, Limits},
 };
-use usher_types::{EndReason, HostState, Load, PolicyChange};
+use usher_types::{EndReason, HostState, Load, PolicyChange, ResourceId};
 
 use crate::support::*;
 
@@ -229,4 +229,31 @@ fn a_dead_host_is_not_waited_for_however_often_the_coordinator_starts_again() {
         later.report("a", users(1));
         assert!(later.place(&ask("r1")).grant.is_some());
     }
+}
+
+#[test]
+fn a_resource_is_unknown_only_once_everybody_who_may_hold_it_was_heard() {
+    let mut before = fifty();
+    before.serves("h7", &["mail"]);
+    before.serves("h8", &["news"]);
+    before.pass(1);
+    let mut sim = restarted(&before);
+    let asked = |sim: &mut Sim, id: &str| {
+        sim.place(&Request { resource: Some(ResourceId::new("mail").unwrap()), ..ask(id) })
+    };
+    for n in (0..50).filter(|n| *n != 8) {
+        sim.attach(&format!("h{n}"));
+        sim.report(&format!("h{n}"), users(n));
+    }
+    assert_eq!(asked(&mut sim, "r0").refusal().kind, RefusalKind::Stale, "h7 has not said what it holds");
+    sim.serves("h7", &[]);
+    assert_eq!(asked(&mut sim, "r1").refusal().kind, RefusalKind::Stale, "nor has h8, which may come yet");
+    for _ in 0..61 {
+        sim.pass(1);
+        for n in (0..50).filter(|n| *n != 8) {
+            sim.report(&format!("h{n}"), users(n));
+        }
+    }
+    assert_eq!(sim.state("h8"), HostState::Offline);
+    assert_eq!(asked(&mut sim, "r2").refusal().kind, RefusalKind::UnknownResource);
 }
