@@ -20,6 +20,8 @@ const FILES: [&str; 5] = [
 ];
 /// What only benchmarks call: not in the descriptor set, so that reflection does not show it.
 const BENCH_FILES: [&str; 1] = ["usher/bench/v1/echo.proto"];
+/// Another program's protocol, of which we are a client: not in the descriptor set.
+const ETCD_FILES: [&str; 1] = ["etcd/rpc.proto"];
 const PACKAGE: &str = "usher.v1";
 /// Lists with presence: written as the list.
 const WRITTEN_AS_THEIR_FIELD: &str = "SharedAccounts";
@@ -27,12 +29,15 @@ const WRITTEN_AS_THEIR_FIELD: &str = "SharedAccounts";
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=usher");
+    println!("cargo::rerun-if-changed=etcd");
     let descriptors = protox::compile(FILES, ["."])?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("usher_descriptor.bin"), prost_bytes(&descriptors))?;
     fs::write(out.join("enum_names.rs"), enum_names(&descriptors)?)?;
     with_json(tonic_prost_build::configure(), &descriptors)?.compile_fds(descriptors)?;
     tonic_prost_build::configure().compile_fds(protox::compile(BENCH_FILES, ["."])?)?;
+    let etcd = tonic_prost_build::configure().build_server(false);
+    etcd.compile_fds(protox::compile(ETCD_FILES, ["."])?)?;
     Ok(())
 }
 
@@ -130,7 +135,7 @@ fn field_attributes(
             Some(format!("{prefix}enum_value::<crate::v1::{name}, _>"))
         }
         Type::Double | Type::Float => Some(format!("{prefix}finite")),
-        Type::Fixed64 => Some("hex".to_owned()),
+        Type::Fixed64 => Some(format!("{prefix}hex")),
         Type::Message if field.type_name() == ".google.protobuf.Timestamp" => Some("timestamp".to_owned()),
         _ => None,
     };

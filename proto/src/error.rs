@@ -40,12 +40,22 @@ pub mod reason {
     pub const REQUEST_ID_REUSED: &str = "REQUEST_ID_REUSED";
     /// The settings are not at the expected version.
     pub const POLICY_VERSION: &str = "POLICY_VERSION";
+    /// The settings of pools come from a file on the coordinator.
+    pub const POLICY_FROM_FILE: &str = "POLICY_FROM_FILE";
+    /// A file is no backup that can be restored.
+    pub const BAD_BACKUP: &str = "BAD_BACKUP";
+    /// A backup is of another farm.
+    pub const OTHER_FARM: &str = "OTHER_FARM";
     /// A field holds what is not allowed.
     pub const INVALID_FIELD: &str = "INVALID_FIELD";
     /// The caller's role does not allow the call.
     pub const NOT_AUTHORIZED: &str = "NOT_AUTHORIZED";
     /// The caller is not who it says.
     pub const IDENTITY_MISMATCH: &str = "IDENTITY_MISMATCH";
+    /// The host has a stream to this coordinator already, under another name of it.
+    pub const SAME_COORDINATOR: &str = "SAME_COORDINATOR";
+    /// The coordinator is going down.
+    pub const SHUTTING_DOWN: &str = "SHUTTING_DOWN";
     /// Another living host has this id.
     pub const HOST_ID_IN_USE: &str = "HOST_ID_IN_USE";
     /// It was kept once, and is no longer.
@@ -58,6 +68,10 @@ pub mod reason {
     pub const AMBIGUOUS_HOST: &str = "AMBIGUOUS_HOST";
     /// More calls are under way than the coordinator serves at once.
     pub const OVERLOADED: &str = "OVERLOADED";
+    /// A reader of the farm must ask again.
+    pub const RESYNC: &str = "RESYNC";
+    /// What would change could not be stored.
+    pub const STORE_UNAVAILABLE: &str = "STORE_UNAVAILABLE";
     /// The certificate has brought as many modelled hosts as it may.
     pub const MAX_VIRTUAL_HOSTS: &str = "MAX_VIRTUAL_HOSTS";
 }

@@ -64,6 +64,13 @@ pub(crate) fn hex<S: Serializer>(hash: &u64, serializer: S) -> Result<S::Ok, S::
     serializer.collect_str(&format_args!("{hash:016x}"))
 }
 
+pub(crate) fn optional_hex<S: Serializer>(hash: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+    match hash {
+        Some(hash) => hex(hash, serializer),
+        None => serializer.serialize_none(),
+    }
+}
+
 pub(crate) fn timestamp<S: Serializer>(time: &Option<Timestamp>, serializer: S) -> Result<S::Ok, S::Error> {
     match time {
         Some(time) => serializer.collect_str(time),

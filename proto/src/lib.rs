@@ -16,8 +16,8 @@ mod requests;
 pub mod write;
 
 pub use messages::{
-    EndPlace, ExpectSession, InventoryPage, OutcomeNotice, PlaceAnswer, PoolSettings, ResetBaselines,
-    SessionCheck, SessionsPage, Tick,
+    DrainKept, EndPlace, ExpectSession, InventoryPage, OutcomeNotice, PlaceAnswer, PoolSettings,
+    ResetBaselines, SessionCheck, SessionsPage, SetDrain, SetDrainAnswer, Tick,
 };
 pub use requests::{
     ApplyPool, DecisionFilter, DiffPool, LocateResource, MarkReplica, PoolHistory, ReportOutcome,
@@ -34,6 +34,21 @@ pub mod v1 {
 pub mod bench_v1 {
     //! Generated from `proto/usher/bench/v1/*.proto`: what benchmarks compare with. No part of the product's protocol.
     tonic::include_proto!("usher.bench.v1");
+}
+
+#[allow(missing_debug_implementations, unreachable_pub, clippy::all, clippy::pedantic)]
+pub mod etcd {
+    //! Generated from `proto/etcd/*.proto`: the client's side of etcd's API v3.
+    #[doc(hidden)]
+    pub mod mvccpb {
+        tonic::include_proto!("mvccpb");
+    }
+    #[doc(hidden)]
+    pub mod etcdserverpb {
+        tonic::include_proto!("etcdserverpb");
+    }
+    pub use etcdserverpb::*;
+    pub use mvccpb::*;
 }
 
 /// The descriptor set of the package, for reflection.

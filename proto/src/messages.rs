@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use usher_types::{
     Drain, EndReason, FailureCause, HostMarks, OperationName, Outcome, PendingLimit, PendingPlace, Policy,
-    PoolName, RefusalReason, Replica, Session, Token, UserLimit,
+    PoolName, RefusalReason, Replica, Session, SettingsHash, Token, UserLimit,
 };
 
 /// A part of the list of what a host serves. Page 0 begins a new list; the last page makes it valid.
@@ -127,4 +127,33 @@ pub struct PoolSettings {
     pub drain: Option<Drain>,
     /// The admin's settings of this host.
     pub marks: Option<HostMarks>,
+    /// Of the policy, as its coordinator has it. Absent: it does not say (0.1).
+    pub hash: Option<SettingsHash>,
+}
+
+/// A host is to keep this drain, over a restart of its agent too.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SetDrain {
+    /// Of the answer too.
+    pub nonce: u64,
+    /// Absent: it ends, whoever set it.
+    pub drain: Option<Drain>,
+}
+
+/// What a host has done about a drain.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SetDrainAnswer {
+    /// Of the question.
+    pub nonce: u64,
+    /// What it has kept, or why it could not.
+    pub outcome: Result<DrainKept, String>,
+}
+
+/// A drain that a host has kept, or has given up.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct DrainKept {
+    /// The drain that was replaced or ended.
+    pub before: Option<Drain>,
+    /// What drains the host now, the word of a readiness hook among it.
+    pub holds: Option<Drain>,
 }

@@ -5,6 +5,7 @@
 //! host that is right about its users must not be lost for being wrong about its CPU. No conversion panics, and no
 //! number that is not finite passes.
 
+mod drains;
 mod hello;
 mod latency;
 mod load;
@@ -16,6 +17,7 @@ mod requests;
 mod settings;
 mod ticks;
 
+pub use drains::{set_drain, set_drain_answer};
 pub use hello::{endpoint, hello};
 pub use latency::latency;
 pub use load::load;

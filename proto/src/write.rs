@@ -22,7 +22,7 @@ pub use self::{
     },
     settings::{
         critical_level, drain, field_change, host_marks, host_marks_change, pending_limit, policy,
-        policy_change, pool_settings, pool_settings_for, user_limit, weights,
+        policy_change, pool_settings, pool_settings_for, set_drain, set_drain_answer, user_limit, weights,
     },
 };
 use crate::{
@@ -61,6 +61,9 @@ pub fn hello(hello: &Hello) -> v1::Hello {
         latency_period_ms: ms_u32(hello.latency_period),
         r#virtual: hello.is_virtual,
         reporter: hello.is_reporter,
+        // Of the program that sends it, not of the host: whoever answers SetDrain says so.
+        keeps_drain: false,
+        held_instance_ids: Vec::new(),
     }
 }
 

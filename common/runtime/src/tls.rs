@@ -14,15 +14,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::server::WebPkiClientVerifier;
-use rustls::sign::CertifiedKey;
-use rustls::{InconsistentKeys, RootCertStore, ServerConfig};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{ClientConfig, InconsistentKeys, RootCertStore, ServerConfig};
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde::{Deserialize, Serialize};
-use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::config::{Faults, Validate};
+use crate::identity::{IdentityError, PeerIdentity};
 
 /// The table `[tls]` of a configuration file: all three files, or none for plain loopback.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -119,6 +119,14 @@ pub enum TlsError {
         /// The certificate's file.
         cert: PathBuf,
     },
+    /// Our certificate does not say who we are.
+    #[error("certificate {} cannot be used: {source}", path.display())]
+    Nameless {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: IdentityError,
+    },
     /// Our certificate is no longer valid.
     #[error("certificate {} expired at {at}: replace the file by a renewed one", path.display())]
     Expired {
@@ -137,13 +145,19 @@ pub enum TlsError {
     },
 }
 
+/// A client's side of TLS.
+#[derive(Clone, Debug)]
+pub struct ClientTls {
+    /// Shows our certificate and believes servers of the farm's authority only.
+    pub config: Arc<ClientConfig>,
+    /// The farm of our certificate: servers must be of the same.
+    pub farm: String,
+}
+
 /// The files, read and checked.
 struct Material {
     key: CertifiedKey,
     roots: RootCertStore,
-    cert_pem: Vec<u8>,
-    key_pem: Vec<u8>,
-    ca_pem: Vec<u8>,
     provider: Arc<CryptoProvider>,
 }
 
@@ -153,7 +167,7 @@ impl TlsFiles {
     /// # Errors
     /// When a file is missing, broken, mismatched or out of its time.
     pub fn server_config(&self, alpn: Alpn) -> Result<Arc<ServerConfig>, TlsError> {
-        let Material { key, roots, provider, .. } = self.load(SystemTime::now())?;
+        let Material { key, roots, provider } = self.load(SystemTime::now())?;
         let ca_unusable = |reason: String| TlsError::Unusable { path: self.ca.clone(), reason };
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
             .build()
@@ -162,26 +176,43 @@ impl TlsFiles {
             .with_safe_default_protocol_versions()
             .map_err(|error| self.cert_unusable(&error))?
             .with_client_cert_verifier(verifier)
-            .with_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(key)));
+            .with_cert_resolver(Arc::new(SingleCertAndKey::from(key)));
         config.alpn_protocols = vec![alpn.wire_name().to_vec()];
         Ok(Arc::new(config))
     }
 
-    /// The client's side: shows our certificate and believes servers of the farm's authority only.
+    /// The client's side of an HTTP/2 connection to a coordinator.
     ///
     /// # Errors
-    /// As [`TlsFiles::server_config`].
-    pub fn client_channel_tls(&self) -> Result<ClientTlsConfig, TlsError> {
-        let material = self.load(SystemTime::now())?;
-        Ok(ClientTlsConfig::new()
-            .identity(Identity::from_pem(material.cert_pem, material.key_pem))
-            .ca_certificate(Certificate::from_pem(material.ca_pem)))
+    /// As [`TlsFiles::server_config`]; also when our certificate does not name us, and with us our farm.
+    pub fn client(&self) -> Result<ClientTls, TlsError> {
+        let Material { key, roots, provider } = self.load(SystemTime::now())?;
+        let own = key.cert.first().ok_or(IdentityError::NoName).and_then(PeerIdentity::from_certificate);
+        let nameless = |source| TlsError::Nameless { path: self.cert.clone(), source };
+        let farm = own.and_then(|own| own.farm.ok_or(IdentityError::NoName)).map_err(nameless)?;
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| self.cert_unusable(&error))?
+            .with_root_certificates(roots)
+            .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(key)));
+        config.alpn_protocols = vec![Alpn::H2.wire_name().to_vec()];
+        Ok(ClientTls { config: Arc::new(config), farm })
+    }
+
+    /// Whom our own certificate names.
+    ///
+    /// # Errors
+    /// When it cannot be read, or names nobody.
+    pub fn own_identity(&self) -> Result<PeerIdentity, TlsError> {
+        let chain = read_certificates(&self.cert)?;
+        let own = chain.first().ok_or(IdentityError::NoName).and_then(PeerIdentity::from_certificate);
+        own.map_err(|source| TlsError::Nameless { path: self.cert.clone(), source })
     }
 
     fn load(&self, now: SystemTime) -> Result<Material, TlsError> {
-        let (cert_pem, chain) = read_certificates(&self.cert)?;
-        let (ca_pem, authorities) = read_certificates(&self.ca)?;
-        let (key_pem, key) = read_key(&self.key)?;
+        let chain = read_certificates(&self.cert)?;
+        let authorities = read_certificates(&self.ca)?;
+        let key = read_key(&self.key)?;
         if let Some(leaf) = chain.first() {
             self.check_time(leaf, now)?;
         }
@@ -198,7 +229,7 @@ impl TlsFiles {
                 .add(authority)
                 .map_err(|error| TlsError::Unusable { path: self.ca.clone(), reason: error.to_string() })?;
         }
-        Ok(Material { key, roots, cert_pem, key_pem, ca_pem, provider })
+        Ok(Material { key, roots, provider })
     }
 
     fn check_time(&self, leaf: &CertificateDer<'_>, now: SystemTime) -> Result<(), TlsError> {
@@ -230,7 +261,7 @@ fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     std::fs::read(path).map_err(|source| TlsError::Read { path: path.to_owned(), source })
 }
 
-fn read_certificates(path: &Path) -> Result<(Vec<u8>, Vec<CertificateDer<'static>>), TlsError> {
+fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let bytes = read(path)?;
     let certificates = CertificateDer::pem_slice_iter(&bytes)
         .collect::<Result<Vec<_>, _>>()
@@ -238,20 +269,19 @@ fn read_certificates(path: &Path) -> Result<(Vec<u8>, Vec<CertificateDer<'static
     if certificates.is_empty() {
         return Err(TlsError::NotPem { path: path.to_owned(), what: "certificate" });
     }
-    Ok((bytes, certificates))
+    Ok(certificates)
 }
 
-fn read_key(path: &Path) -> Result<(Vec<u8>, PrivateKeyDer<'static>), TlsError> {
+fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     let bytes = read(path)?;
     if let Some(mode) = mode_if_open(path) {
         tracing::warn!(path = %path.display(), mode = %format_args!("{mode:04o}"),
             "private key can be read by every user of this machine, make it readable by its owner only");
     }
-    let key = PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| match error {
+    PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| match error {
         pem::Error::NoItemsFound => TlsError::NotPem { path: path.to_owned(), what: "private key" },
         other => TlsError::Unusable { path: path.to_owned(), reason: other.to_string() },
-    })?;
-    Ok((bytes, key))
+    })
 }
 
 /// The file's mode if users outside its owner and group may read it. A group is fine: several daemons
@@ -275,7 +305,7 @@ mod tests {
 
     fn failure(files: &TlsFiles) -> String {
         let error = files.server_config(Alpn::H2).unwrap_err().to_string();
-        assert_eq!(error, files.client_channel_tls().unwrap_err().to_string());
+        assert_eq!(error, files.client().unwrap_err().to_string());
         error
     }
 
@@ -284,7 +314,11 @@ mod tests {
         let (_folder, _authority, files) = set_up();
         assert_eq!(files.server_config(Alpn::H2).unwrap().alpn_protocols, [b"h2"]);
         assert_eq!(files.server_config(Alpn::Http11).unwrap().alpn_protocols, [b"http/1.1"]);
-        files.client_channel_tls().unwrap();
+        let client = files.client().unwrap();
+        assert_eq!(
+            (client.farm.as_str(), client.config.alpn_protocols.as_slice()),
+            ("test", [b"h2".to_vec()].as_slice())
+        );
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod policy_text;
 mod profile;
 mod report;
 mod session;
+mod settings_hash;
 mod state;
 mod time;
 mod units;
@@ -45,6 +46,7 @@ pub use report::{
     Memory, MountFullness, OperationWindow, OwnAvailability, Readiness, Replica,
 };
 pub use session::{Session, SessionCounts, SessionState};
+pub use settings_hash::SettingsHash;
 pub use state::{BusyReasons, Drain, DrainMode, HostState};
 pub use time::BootTime;
 pub use units::{Percent, UnitError};

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     BootId, BusyReasons, Drain, EndedPlace, HostId, HostName, OperationName, Penalty, PendingPlace, Percent,
-    PoolName, ResourceId, SessionCounts, ToldOutcome, UserLimit, Zone,
+    PoolName, ResourceId, SessionCounts, SettingsHash, ToldOutcome, UserLimit, Zone,
 };
 
 /// Where clients reach a host.
@@ -198,6 +198,8 @@ pub struct Load {
     pub ended: Vec<EndedPlace>,
     /// The pool settings in force at the agent.
     pub settings_version: Option<u64>,
+    /// Their hash, as its coordinator told it.
+    pub settings_hash: Option<SettingsHash>,
     /// The agent's own settings.
     pub overrides: HostOverrides,
     /// Coordinators that the agent holds a stream to.

@@ -9,7 +9,7 @@ use proptest::{
 };
 use usher_types::{
     BusyReasons, FinishedLogons, Hello, HostOverrides, Latency, Load, LogonsInProgress, Memory,
-    MountFullness, OperationName, OperationWindow, OwnAvailability, Readiness, SessionCounts,
+    MountFullness, OperationName, OperationWindow, OwnAvailability, Readiness, SessionCounts, SettingsHash,
 };
 
 use super::values::{
@@ -113,7 +113,7 @@ pub(super) fn load() -> impl Strategy<Value = Load> {
                 range,
             });
     (
-        any::<(u64, u64, Option<u64>, Option<u64>, Option<u64>)>(),
+        any::<(u64, u64, Option<u64>, Option<u64>, Option<u64>, Option<u64>)>(),
         (option::of(percent()), option::of(0.0..=1e6), option::of(memory), option::of(sessions)),
         (any::<(Option<u32>, Option<u32>, u32)>(), option::of(1..=u32::MAX), any::<(u32, u32)>()),
         (readiness, option::of(millis(u64::MAX)), overrides),
@@ -137,6 +137,7 @@ pub(super) fn load() -> impl Strategy<Value = Load> {
                 tick_echo: numbers.2,
                 settings_version: numbers.3,
                 wall_clock_unix_ms: numbers.4,
+                settings_hash: numbers.5.map(SettingsHash),
                 cpu: metrics.0,
                 runnable_demand: metrics.1,
                 memory: metrics.2,

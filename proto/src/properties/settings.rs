@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::{collection::vec, option, prelude::*};
 use usher_types::{
     Affinity, Baseline, Change, CriticalLevel, DoorKind, HostMarks, HostMarksChange, Method, PendingLimit,
-    PendingMode, Policy, UserMatch, UserNames, Weights, WhenBlind,
+    PendingMode, Policy, SettingsHash, UserMatch, UserNames, Weights, WhenBlind,
 };
 
 use super::values::{drain, limit, millis, pending, percent};
@@ -63,13 +63,15 @@ pub(super) fn expect_session() -> impl Strategy<Value = ExpectSession> {
 }
 
 pub(super) fn pool_settings() -> impl Strategy<Value = PoolSettings> {
-    ("[a-z_.-]{1,20}", any::<u64>(), policy(), option::of(drain()), option::of(host_marks())).prop_map(
-        |(pool, version, policy, drain, marks)| PoolSettings {
+    let numbers = any::<(u64, Option<u64>)>();
+    ("[a-z_.-]{1,20}", numbers, policy(), option::of(drain()), option::of(host_marks())).prop_map(
+        |(pool, (version, hash), policy, drain, marks)| PoolSettings {
             pool: id("pool", &pool).unwrap(),
             version,
             policy,
             drain,
             marks,
+            hash: hash.map(SettingsHash),
         },
     )
 }

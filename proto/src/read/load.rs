@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use usher_types::{
     BusyReasons, CollectorState, Drain, FieldFault, FinishedLogons, HostOverrides, Load, LogonsInProgress,
-    Memory, MountFullness, OwnAvailability, Percent, Readiness, SessionCounts, UserLimit,
+    Memory, MountFullness, OwnAvailability, Percent, Readiness, SessionCounts, SettingsHash, UserLimit,
 };
 
 use super::{ended_place, penalty, pending_place, settings::user_limit, told_outcome};
@@ -73,6 +73,7 @@ pub fn load(msg: v1::Load) -> (Load, Vec<FieldFault>) {
         pending: entries(&mut faults, "pending", msg.pending, MAX_PLACES, pending_place),
         ended: entries(&mut faults, "ended", msg.ended, MAX_PLACES, ended_place),
         settings_version: msg.settings_version,
+        settings_hash: msg.settings_hash.map(SettingsHash),
         streams_held: msg.streams_held,
         coordinators: msg.coordinators.and_then(|count| faults.ok(coordinators(count))),
         held_back_users: msg.held_back_users,

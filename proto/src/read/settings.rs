@@ -1,7 +1,8 @@
 //! What is changed in a pool's settings, and what settings is an agent given?
 
 use usher_types::{
-    CriticalLevel, Drain, DrainMode, FieldFault, PendingLimit, Policy, PolicyChange, UserLimit, WeightsChange,
+    CriticalLevel, Drain, DrainMode, FieldFault, PendingLimit, Policy, PolicyChange, SettingsHash, UserLimit,
+    WeightsChange,
 };
 
 use super::host_marks;
@@ -160,7 +161,8 @@ pub fn pool_settings(msg: v1::PoolSettings) -> Result<PoolSettings, Vec<FieldFau
     let faults = faults.into_vec();
     match (pool, policy) {
         (Some(pool), Some(policy)) if faults.is_empty() => {
-            Ok(PoolSettings { pool, version: msg.version, policy, drain, marks })
+            let hash = msg.settings_hash.map(SettingsHash);
+            Ok(PoolSettings { pool, version: msg.version, policy, drain, marks, hash })
         }
         _ => Err(faults),
     }
@@ -258,6 +260,7 @@ mod tests {
                 no_reconnect: true,
             }),
             marks: Some(HostMarks { busy: true, ..HostMarks::default() }),
+            hash: Some(SettingsHash(7)),
         };
         assert_eq!(pool_settings(write::pool_settings(&settings)).unwrap(), settings);
     }

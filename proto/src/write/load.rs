@@ -38,6 +38,9 @@ pub fn load(load: &Load) -> v1::Load {
         pending: load.pending.iter().map(pending_place).collect(),
         ended: load.ended.iter().map(ended_place).collect(),
         settings_version: load.settings_version,
+        settings_hash: load.settings_hash.map(|hash| hash.0),
+        // Of one stream, like the tick.
+        other_coordinators: Vec::new(),
         capacity: load.overrides.capacity,
         max_users: load.overrides.max_users.map(user_limit),
         threshold_percent: load.overrides.threshold.map(Percent::get),

@@ -5,7 +5,10 @@ use usher_types::{
     PolicyChange, UserLimit, Weights, WeightsChange,
 };
 
-use crate::{messages::PoolSettings, v1};
+use crate::{
+    messages::{PoolSettings, SetDrain, SetDrainAnswer},
+    v1,
+};
 
 /// The settings of a host's pool.
 pub fn pool_settings(settings: &PoolSettings) -> v1::PoolSettings {
@@ -15,6 +18,7 @@ pub fn pool_settings(settings: &PoolSettings) -> v1::PoolSettings {
         policy: Some(policy(&settings.policy)),
         drain: settings.drain.as_ref().map(drain),
         marks: settings.marks.as_ref().map(host_marks),
+        settings_hash: settings.hash.map(|hash| hash.0),
     }
 }
 
@@ -42,6 +46,22 @@ pub fn drain(drain: &Drain) -> v1::Drain {
         reason: drain.reason.clone(),
         author: drain.author.clone(),
         no_reconnect: drain.no_reconnect,
+    }
+}
+
+/// The drain that a host is to keep.
+pub fn set_drain(told: &SetDrain) -> v1::SetDrain {
+    v1::SetDrain { nonce: told.nonce, drain: told.drain.as_ref().map(drain) }
+}
+
+/// What a host has kept of a drain.
+pub fn set_drain_answer(answer: &SetDrainAnswer) -> v1::SetDrainAnswer {
+    let kept = answer.outcome.as_ref().ok();
+    v1::SetDrainAnswer {
+        nonce: answer.nonce,
+        error: answer.outcome.as_ref().err().cloned(),
+        before: kept.and_then(|kept| kept.before.as_ref()).map(drain),
+        holds: kept.and_then(|kept| kept.holds.as_ref()).map(drain),
     }
 }
 
@@ -188,7 +208,7 @@ mod tests {
     fn an_agent_of_0_1_gets_settings_that_it_takes_and_a_newer_one_gets_them_all() {
         let policy = Policy { method: Method::Availability, baseline: Baseline::Robust, ..Policy::default() };
         let pool = PoolName::new("desk").unwrap();
-        let settings = PoolSettings { pool, version: 3, policy, drain: None, marks: None };
+        let settings = PoolSettings { pool, version: 3, policy, drain: None, marks: None, hash: None };
         let mut old = pool_settings_for("0.1.0", &settings);
         let new = pool_settings_for("0.2.0", &settings);
         assert_eq!(new, pool_settings(&settings));

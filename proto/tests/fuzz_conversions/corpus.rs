@@ -158,6 +158,8 @@ pub(crate) fn loads() -> Vec<v1::Load> {
         logons_in_progress: Some(v1::LogonsInProgress { now: 2, mean: 1.25 }),
         finished_logons: Some(v1::FinishedLogons { count: 9, seconds: 40.5, core_seconds: Some(12.0) }),
         coordinators: Some(3),
+        settings_hash: Some(u64::MAX),
+        other_coordinators: vec!["c2:7443".into()],
         held_back_users: 7,
         held_back_places: 1,
         latched: Some(v1::BusyLatches { reasons: vec![text("availability"), text("mount"), text("soon")] }),
@@ -234,6 +236,17 @@ pub(crate) fn ticks() -> Vec<v1::Tick> {
     vec![v1::Tick { tick: 8, reconnect_spread_ms: Some(2000), confirmed_elsewhere_ms: Some(15_000) }]
 }
 
+pub(crate) fn set_drains() -> Vec<v1::SetDrain> {
+    vec![v1::SetDrain { nonce: 3, drain: drains().pop() }, v1::SetDrain { nonce: u64::MAX, drain: None }]
+}
+
+pub(crate) fn set_drain_answers() -> Vec<v1::SetDrainAnswer> {
+    vec![
+        v1::SetDrainAnswer { nonce: 3, error: None, before: drains().pop(), holds: drains().pop() },
+        v1::SetDrainAnswer { nonce: 4, error: some("no space left on device"), ..Default::default() },
+    ]
+}
+
 pub(crate) fn reset_baselines() -> Vec<v1::ResetBaselines> {
     vec![v1::ResetBaselines { operation: some("open") }, v1::ResetBaselines::default()]
 }
@@ -272,6 +285,7 @@ pub(crate) fn pool_settings() -> Vec<v1::PoolSettings> {
         policy: Some(policy),
         drain: drains().pop(),
         marks: host_marks().pop(),
+        settings_hash: Some(7),
     };
     policies().into_iter().map(settings).collect()
 }

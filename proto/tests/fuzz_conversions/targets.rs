@@ -151,6 +151,10 @@ fn from_hosts() -> Vec<Target> {
             |bytes| report(bytes, read::inventory_page, write::inventory_page, |_| ());
         sessions_page: corpus::sessions_pages() =>
             |bytes| report(bytes, read::sessions_page, write::sessions_page, ranges::sessions_page);
+        set_drain_answer: corpus::set_drain_answers() => |bytes| {
+            let read = |msg| Ok::<_, FieldFault>(read::set_drain_answer(msg));
+            whole(bytes, read, write::set_drain_answer, |_| ())
+        };
         goodbye: corpus::goodbyes() =>
             |bytes| whole(bytes, read::goodbye, |reason| write::goodbye(*reason), |_| ());
         place_answer: corpus::place_answers() =>
@@ -191,6 +195,8 @@ fn to_hosts() -> Vec<Target> {
         };
         reset_baselines: corpus::reset_baselines() =>
             |bytes| whole(bytes, read::reset_baselines, write::reset_baselines, |_| ());
+        set_drain: corpus::set_drains() =>
+            |bytes| whole(bytes, read::set_drain, write::set_drain, |set| set.drain.iter().for_each(ranges::drain));
         drain: corpus::drains() => |bytes| whole(bytes, read::drain, write::drain, ranges::drain);
         host_marks: corpus::host_marks() =>
             |bytes| whole(bytes, read::host_marks, write::host_marks, ranges::host_marks);

@@ -4,16 +4,23 @@
 //! connection is mutual TLS; without them it is plain, and plain goes nowhere but to this machine: a
 //! password-like token or a user's name must not cross a wire in clear because of one missing setting.
 //!
-//! Each attempt builds its endpoint anew: files are read again, so a renewed certificate is used without
-//! a restart, and the name is resolved again, so a coordinator that moved is found. A dead peer is
-//! noticed by HTTP/2 pings, not by TCP, which can take hours.
+//! Each attempt begins anew: files are read again, so a renewed certificate is used without a restart, and the name is
+//! resolved again, so a coordinator that moved is found (see `open`). A dead peer is noticed by HTTP/2 pings, not by TCP,
+//! which can take hours.
 
+use std::fmt;
+use std::future::Future;
 use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use hyper_util::rt::TokioIo;
 use tonic::transport::{Channel, Endpoint, Uri};
 
+use super::calm::PingPace;
 use super::is_loopback;
+use super::open::{OpenError, Opened, open};
 use crate::tls::{TlsError, TlsFiles};
 
 /// The port of a coordinator if a target names none.
@@ -23,13 +30,20 @@ pub const DEFAULT_PORT: u16 = 7443;
 /// one, and says why in a form that only TLS can read.
 pub const PLAIN_HINT: &str = "if it demands TLS, set tls.cert, tls.key and tls.ca";
 
+/// What one stream may hold on its way that its reader has not taken, bytes, on both sides. Well below what a connection
+/// may, so that a reader that stands still holds up only its own stream; enough for the pages of a list to flow.
+pub const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
+/// What all streams of a connection may hold together, bytes: room for many that stand still. It bounds what a peer can
+/// make us keep for one connection.
+pub const CONNECTION_WINDOW_BYTES: u32 = 8 * 1024 * 1024;
+
 /// How long a client waits for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
     /// For TCP and again for the TLS handshake; [`connect`] allows twice that in all.
     pub connect: Duration,
-    /// Between two HTTP/2 pings, also while nothing is sent. A peer that says "too many pings" wants a
-    /// longer one.
+    /// Between two HTTP/2 pings, also while nothing is sent. A peer that says "too many pings" gets fewer: each time half
+    /// as many, down to one in 5 min.
     pub keepalive_interval: Duration,
     /// For the answer to a ping; then the connection is dead.
     pub keepalive_timeout: Duration,
@@ -46,6 +60,22 @@ impl Default for Timeouts {
             keepalive_timeout: Duration::from_secs(5),
             call: None,
         }
+    }
+}
+
+impl Timeouts {
+    /// The endpoint with these, for connections over whatever network.
+    #[must_use]
+    pub fn of(&self, endpoint: Endpoint) -> Endpoint {
+        let endpoint = endpoint
+            .connect_timeout(self.connect)
+            .tcp_nodelay(true)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .http2_keep_alive_interval(self.keepalive_interval)
+            .keep_alive_timeout(self.keepalive_timeout)
+            .keep_alive_while_idle(true);
+        if let Some(limit) = self.call { endpoint.timeout(limit) } else { endpoint }
     }
 }
 
@@ -77,14 +107,6 @@ pub enum TargetError {
     /// Our certificate files cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The TLS library refused what the files or the name gave it.
-    #[error("cannot set up TLS to {target}: {source}")]
-    Setup {
-        /// The target.
-        target: String,
-        /// Why.
-        source: tonic::transport::Error,
-    },
 }
 
 /// Why there is no connection.
@@ -101,6 +123,14 @@ pub enum ConnectError {
         /// How long it was waited for.
         limit: Duration,
     },
+    /// Nobody accepts there, or whoever does is not a coordinator of our farm.
+    #[error("cannot connect to {target}: {source}")]
+    Refused {
+        /// The target.
+        target: String,
+        /// Why.
+        source: OpenError,
+    },
     /// The connection failed.
     #[error("cannot connect to {target}: {reason}")]
     Failed {
@@ -113,40 +143,42 @@ pub enum ConnectError {
     },
 }
 
-/// An endpoint for one attempt to reach `target`: `host:port`, `http://host:port`, `https://host:port`;
-/// without a port, 7443.
-///
-/// # Errors
-/// When the target has another form, is not on this machine and we have no TLS, or the files are bad.
-pub fn connect_channel(
-    target: &str,
-    tls: Option<&TlsFiles>,
-    timeouts: &Timeouts,
-) -> Result<Endpoint, TargetError> {
-    let (parsed, secure) = judge(target, tls.is_some())?;
-    let scheme = if secure { "https" } else { "http" };
-    let malformed = |reason: String| TargetError::Malformed { target: target.to_owned(), reason };
-    let endpoint = Endpoint::from_shared(format!("{scheme}://{}:{}", parsed.host, parsed.port))
-        .map_err(|error| malformed(error.to_string()))?
-        .connect_timeout(timeouts.connect)
-        .tcp_nodelay(true)
-        .http2_keep_alive_interval(timeouts.keepalive_interval)
-        .keep_alive_timeout(timeouts.keepalive_timeout)
-        .keep_alive_while_idle(true);
-    let endpoint = if let Some(limit) = timeouts.call { endpoint.timeout(limit) } else { endpoint };
-    if !secure {
-        return Ok(endpoint);
+/// One attempt to connect, under way.
+pub type Dialing<'a> = Pin<Box<dyn Future<Output = Result<Channel, ConnectError>> + Send + 'a>>;
+
+/// Something that opens connections to coordinators. Outside tests the network; a simulated one takes its place here.
+pub trait Dial: Send + Sync + fmt::Debug {
+    /// One attempt to reach `target`. It ends by itself within seconds, whatever the peer does.
+    fn dial<'a>(&'a self, target: &'a str) -> Dialing<'a>;
+
+    /// Whether connections are made without TLS: what a server that demands it says is not understood then.
+    fn is_plain(&self) -> bool;
+}
+
+/// The network.
+#[derive(Clone, Debug, Default)]
+pub struct NetworkDial {
+    /// Our certificate. Absent: plain, which only goes to this machine.
+    pub tls: Option<TlsFiles>,
+    /// How long is waited for what.
+    pub timeouts: Timeouts,
+}
+
+impl Dial for NetworkDial {
+    fn dial<'a>(&'a self, target: &'a str) -> Dialing<'a> {
+        Box::pin(connect(target, self.tls.as_ref(), &self.timeouts))
     }
-    let files = tls.ok_or_else(|| TargetError::NoCertificate { target: target.to_owned() })?;
-    let config = files.client_channel_tls()?.timeout(timeouts.connect);
-    endpoint.tls_config(config).map_err(|source| TargetError::Setup { target: target.to_owned(), source })
+
+    fn is_plain(&self) -> bool {
+        self.tls.is_none()
+    }
 }
 
 /// What is wrong with `target`, as far as it can be told without a file or a look-up; `has_tls` says whether certificate
 /// files are named. Otherwise the address as `host:port`, the same for each way to write it.
 ///
 /// # Errors
-/// As [`connect_channel`], the files apart.
+/// When the target has another form, or is not on this machine and we have no TLS.
 pub fn check_target(target: &str, has_tls: bool) -> Result<String, TargetError> {
     let (parsed, _) = judge(target, has_tls)?;
     Ok(format!("{}:{}", parsed.host.to_ascii_lowercase(), parsed.port))
@@ -165,23 +197,90 @@ fn judge(target: &str, has_tls: bool) -> Result<(Target, bool), TargetError> {
     Ok((parsed, secure))
 }
 
-/// One attempt to connect, name look-up and handshake included, in at most twice `timeouts.connect`.
+/// One attempt to connect, name look-up and handshake included, in at most twice `timeouts.connect`. A channel that loses
+/// its connection opens another one when it is next used, by the same rules.
 ///
 /// # Errors
-/// When the target is unusable, silent or refuses.
+/// When the target is unusable, silent, refuses, or is not a coordinator of our farm.
 pub async fn connect(
     target: &str,
     tls: Option<&TlsFiles>,
     timeouts: &Timeouts,
 ) -> Result<Channel, ConnectError> {
-    let endpoint = connect_channel(target, tls, timeouts)?;
     let limit = timeouts.connect.saturating_mul(2);
-    match tokio::time::timeout(limit, endpoint.connect()).await {
-        Ok(Ok(channel)) => Ok(channel),
-        Ok(Err(source)) => {
-            Err(ConnectError::Failed { target: target.to_owned(), reason: causes(&source), source })
-        }
+    match tokio::time::timeout(limit, connect_unbounded(target, tls, timeouts)).await {
+        Ok(connected) => connected,
         Err(_elapsed) => Err(ConnectError::Silent { target: target.to_owned(), limit }),
+    }
+}
+
+async fn connect_unbounded(
+    target: &str,
+    tls: Option<&TlsFiles>,
+    timeouts: &Timeouts,
+) -> Result<Channel, ConnectError> {
+    let way = Way::to(target, tls, timeouts)?;
+    let keepalive_interval = way.pace.interval(target, timeouts.keepalive_interval);
+    let endpoint = Timeouts { keepalive_interval, ..*timeouts }.of(way.endpoint()?);
+    let first = way.open().await?;
+    let first = Arc::new(Mutex::new(Some(first)));
+    let connector = tower::service_fn(move |_: Uri| {
+        let (way, first) = (way.clone(), Arc::clone(&first));
+        async move {
+            let ready = first.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let opened = match ready {
+                Some(ready) => ready,
+                None => way.open().await?,
+            };
+            Ok::<_, ConnectError>(TokioIo::new(opened))
+        }
+    });
+    endpoint.connect_with_connector(connector).await.map_err(|source| ConnectError::Failed {
+        target: target.to_owned(),
+        reason: causes(&source),
+        source,
+    })
+}
+
+/// How a target is reached, each time that it is.
+#[derive(Clone, Debug)]
+struct Way {
+    target: String,
+    parsed: Target,
+    /// Absent: plain.
+    tls: Option<TlsFiles>,
+    timeouts: Timeouts,
+    pace: PingPace,
+}
+
+impl Way {
+    fn to(target: &str, tls: Option<&TlsFiles>, timeouts: &Timeouts) -> Result<Self, TargetError> {
+        let (parsed, secure) = judge(target, tls.is_some())?;
+        let (tls, timeouts, pace) = (tls.filter(|_| secure).cloned(), *timeouts, PingPace::of_process());
+        Ok(Self { target: target.to_owned(), parsed, tls, timeouts, pace })
+    }
+
+    /// TLS is ours and not the library's, which would not look at whom it has reached; so to it the way is plain, and
+    /// only the requests say otherwise.
+    fn endpoint(&self) -> Result<Endpoint, TargetError> {
+        let malformed = |reason: String| TargetError::Malformed { target: self.target.clone(), reason };
+        let authority = format!("{}:{}", self.parsed.host, self.parsed.port);
+        let endpoint = Endpoint::from_shared(format!("http://{authority}"))
+            .map_err(|error| malformed(error.to_string()))?;
+        if self.tls.is_none() {
+            return Ok(endpoint);
+        }
+        let origin: Uri =
+            format!("https://{authority}").parse().map_err(|_| malformed("write host:port".into()))?;
+        Ok(endpoint.origin(origin))
+    }
+
+    async fn open(&self) -> Result<Opened, ConnectError> {
+        let tls = self.tls.as_ref().map(TlsFiles::client).transpose().map_err(TargetError::from)?;
+        let io = open(&self.parsed.host, self.parsed.port, tls.as_ref(), self.timeouts.connect)
+            .await
+            .map_err(|source| ConnectError::Refused { target: self.target.clone(), source })?;
+        Ok(Opened::new(io, self.pace.listen(&self.target, self.timeouts.keepalive_interval)))
     }
 }
 
@@ -193,7 +292,7 @@ fn causes(error: &dyn std::error::Error) -> String {
     if texts.is_empty() { error.to_string() } else { texts.join(": ") }
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Target {
     /// Absent: as the certificate files say.
     secure: Option<bool>,
@@ -255,7 +354,7 @@ mod tests {
     }
 
     fn uri(target: &str) -> Result<String, TargetError> {
-        connect_channel(target, None, &Timeouts::default()).map(|endpoint| endpoint.uri().to_string())
+        Way::to(target, None, &Timeouts::default())?.endpoint().map(|endpoint| endpoint.uri().to_string())
     }
 
     #[test]
@@ -288,7 +387,7 @@ mod tests {
             let error = uri(target).unwrap_err();
             assert!(matches!(error, TargetError::PlainRefused { .. }), "{target}: {error}");
         }
-        let plain_in_spite_of_files = connect_channel("http://c1:1", Some(&files()), &Timeouts::default());
+        let plain_in_spite_of_files = Way::to("http://c1:1", Some(&files()), &Timeouts::default());
         assert!(matches!(plain_in_spite_of_files, Err(TargetError::PlainRefused { .. })));
     }
 
@@ -319,10 +418,10 @@ mod tests {
         }
     }
 
-    #[test]
-    fn https_needs_files_and_bad_files_are_named() {
+    #[tokio::test]
+    async fn https_needs_files_and_bad_files_are_named() {
         assert!(matches!(uri("https://c1:1"), Err(TargetError::NoCertificate { .. })));
-        let error = connect_channel("c1:1", Some(&files()), &Timeouts::default()).unwrap_err();
+        let error = connect("c1:1", Some(&files()), &Timeouts::default()).await.unwrap_err();
         assert!(error.to_string().contains("cannot read /none/c"), "{error}");
     }
 

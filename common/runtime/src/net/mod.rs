@@ -6,21 +6,27 @@
 //! Listener and connector are arguments, so the same programs run over TCP or a simulated network.
 
 mod accept;
+mod calm;
 mod conn;
 mod dial;
 mod incoming;
+mod open;
 
 use std::net::{IpAddr, SocketAddr};
 
 #[cfg(test)]
 mod tests_incoming;
+#[cfg(test)]
+mod tests_manners;
 
 pub use accept::{Accept, bind};
 pub use conn::{Conn, PeerInfo};
 pub use dial::{
-    ConnectError, DEFAULT_PORT, PLAIN_HINT, TargetError, Timeouts, check_target, connect, connect_channel,
+    CONNECTION_WINDOW_BYTES, ConnectError, DEFAULT_PORT, Dial, Dialing, NetworkDial, PLAIN_HINT,
+    STREAM_WINDOW_BYTES, TargetError, Timeouts, check_target, connect,
 };
 pub use incoming::{Incoming, Limits};
+pub use open::OpenError;
 
 /// A listen address that needs TLS and has none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
