@@ -126,7 +126,13 @@ impl Farm {
         }
         self.take_replica_marks(host_id, heir, self.last_tick);
         let waiting = self.waiting.remove(host_id).unwrap_or_default();
-        entry.map_or(waiting, |entry| AdminMarks { drain: entry.view.drain, settings: entry.view.marks })
+        entry.map_or(waiting, |entry| {
+            // What it kept itself may be gone with its disk.
+            let kept = entry.view.reading.as_ref().and_then(|reading| reading.drain.clone());
+            let boot_id = Some(entry.view.facts.boot_id.clone());
+            let kept = kept.map(|drain| Arc::new(DrainMark { drain, boot_id }));
+            AdminMarks { drain: entry.view.drain.or(kept), settings: entry.view.marks }
+        })
     }
 
     fn stream_of(&self, host_id: &HostId) -> Option<u64> {

@@ -6,7 +6,8 @@ use usher_availability::{Availability, Basis};
 use usher_types::{
     BootId, BootTime, BusyReasons, CollectorState, Drain, Endpoint, GatewayId, Hello, HostId, HostMarks,
     HostName, HostOverrides, HostState, Latency, Memory, MountFullness, OwnAvailability, Penalty,
-    PenaltyCause, Percent, Policy, PoolName, Readiness, Replica, Session, SessionCounts, UserLimit, Zone,
+    PenaltyCause, Percent, Policy, PoolName, Readiness, Replica, Session, SessionCounts, SettingsHash,
+    UserLimit, Zone,
 };
 
 use super::{CellWord, GRACE, Grace, columns::NEVER};
@@ -113,6 +114,8 @@ pub struct Reading {
     pub uptime: Option<Duration>,
     /// Pool settings in force at the agent.
     pub settings_version: Option<u64>,
+    /// Their hash, as its coordinator told it.
+    pub settings_hash: Option<SettingsHash>,
     /// How its collectors fare.
     pub collectors: Vec<CollectorState>,
     /// Its wall clock minus ours, ms.
@@ -175,6 +178,8 @@ pub struct HostView {
     pub replicas: Arc<[Replica]>,
     /// It listed replicas before this coordinator started, and has not since: what it holds is not known.
     pub replicas_unheard: bool,
+    /// It has had other settings than this coordinator's for long: their hash.
+    pub settings_differ: Option<SettingsHash>,
     /// Values refused or corrected since the coordinator started.
     pub rejected_values: u64,
     /// Users of the places that have ended since its last Load only because it was silent: whether they came, it has not

@@ -56,6 +56,11 @@ impl PoolLearning {
         Self { learner: CostLearner::resume(anchors), ..Self::default() }
     }
 
+    /// As another farm had learned it by `now`.
+    pub(super) fn told(costs: &LearnedCosts, typical: Typical, now: BootTime) -> Self {
+        Self { learner: CostLearner::starting_from(costs), learned_at: Some(now), typical }
+    }
+
     pub(super) fn costs(&self) -> LearnedCosts {
         self.learner.costs()
     }

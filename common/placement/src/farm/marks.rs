@@ -52,6 +52,11 @@ impl ReplicaMarks {
         self.0.iter().map(|(resource_id, (mark, _))| (resource_id, *mark))
     }
 
+    /// The mark of one replica.
+    pub(super) fn of(&self, resource_id: &ResourceId) -> Option<ReplicaMark> {
+        self.0.get(resource_id).map(|(mark, _)| *mark)
+    }
+
     /// Takes over the marks of a host whose place this one has taken, as far as it has none of its own.
     fn inherit(&mut self, old: Self, now: BootTime) {
         for (resource_id, (mark, _)) in old.0 {
@@ -70,6 +75,24 @@ impl Farm {
         let before = std::mem::replace(&mut host.view.drain, mark.map(Arc::new));
         self.publish(host_id);
         before
+    }
+
+    /// A host that keeps its drain itself says what drains it now; its next report will say the same. The mark that it has taken
+    /// over is gone, if it is still that one.
+    pub fn drain_kept(&mut self, host_id: &HostId, holds: Option<Drain>, instead_of: Option<&DrainMark>) {
+        let Some(host) = self.hosts.get_mut(host_id) else { return };
+        if let Some(reading) = &mut host.view.reading {
+            Arc::make_mut(reading).drain = holds;
+        }
+        if host.view.drain.as_deref() == instead_of {
+            host.view.drain = None;
+        }
+        self.publish(host_id);
+    }
+
+    /// The drain that a host keeps itself, as it said last.
+    pub fn own_drain(&self, host_id: &HostId) -> Option<&Drain> {
+        self.hosts.get(host_id)?.view.reading.as_ref()?.drain.as_ref()
     }
 
     /// The mark that a drain set now would be. Absent: no such host.

@@ -8,6 +8,7 @@ mod attach;
 mod busy;
 mod cells;
 mod columns;
+mod follow;
 mod grace;
 mod host_view;
 mod hosts;
@@ -20,14 +21,16 @@ mod reconcile;
 mod registry;
 mod restore;
 mod session_index;
+mod settings_watch;
 mod shown;
 mod snapshot;
 mod state;
 mod ticks;
 mod watch;
+mod watched;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
     time::Duration,
 };
@@ -49,13 +52,17 @@ use marks::{AdminMarks, ReplicaMarks};
 pub use pool_settings::{ApplyRefused, HostSettings, PoolApply, PoolRecord};
 pub use restore::{Given, LastKnown, Restored};
 pub use session_index::{SessionAt, SessionIndex};
+use settings_watch::Differing;
 use shown::Shown;
 pub use snapshot::{LostShare, Members, PoolView, Snapshot};
 pub(crate) use state::is_over;
 pub use state::{StateInput, state_of, state_reason};
 pub use ticks::Ticks;
 use usher_availability::{AvailabilityTracker, Latches};
-use usher_types::{BootTime, EndReason, HostId, HostState, Policy, PoolName, ReplicaMark, ResourceId, Token};
+use usher_types::{
+    BootTime, EndReason, HostId, HostState, Policy, PoolName, ReplicaMark, ResourceId, SettingsHash, Token,
+};
+pub use watched::{WatchedHost, WatchedPool};
 
 use crate::{
     decision::Crowd,
@@ -94,6 +101,17 @@ pub enum Effect {
         /// What it held a copy of.
         resource_id: ResourceId,
     },
+    /// Hosts have had other settings of their pool than ours for long: another coordinator gives them. Or none has any more.
+    SettingsDiffer {
+        /// The pool.
+        pool: PoolName,
+        /// Of the settings in force here.
+        ours: SettingsHash,
+        /// How many hosts.
+        hosts: usize,
+        /// Of the others'. Empty: it is over.
+        theirs: BTreeSet<SettingsHash>,
+    },
     /// The coordinator's clock stood still: a grace begins.
     Thawed {
         /// For how long.
@@ -123,6 +141,8 @@ struct HostEntry {
     last_good: LastGood,
     /// What its reports say of the cost of sessions.
     learning: HostLearning,
+    /// Since when it has had other settings than its pool has here.
+    differing: Option<Differing>,
 }
 
 #[derive(Debug)]
@@ -146,6 +166,10 @@ struct Pool {
     /// Where places became sessions last.
     confirmed: LatestTwo,
     learned: PoolLearning,
+    /// Of `policy`.
+    settings_hash: SettingsHash,
+    /// Hashes of other settings that hosts have, as told last.
+    foreign_hashes: BTreeSet<SettingsHash>,
     dirty: bool,
 }
 
@@ -286,6 +310,8 @@ impl Pool {
     fn new(record: PoolRecord) -> Self {
         Self {
             policy: Arc::new(record.policy.clone()),
+            settings_hash: SettingsHash::of(&record.policy),
+            foreign_hashes: BTreeSet::new(),
             record,
             applying: false,
             host_ids: Vec::new(),
@@ -343,6 +369,7 @@ impl Pool {
         PoolView {
             name: self.record.name.clone(),
             policy: self.policy.clone(),
+            settings_hash: self.settings_hash,
             version: self.record.version,
             members: self.members.clone(),
             hosts: self.shown.hosts().clone(),

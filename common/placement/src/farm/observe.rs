@@ -243,6 +243,7 @@ fn reading(
         logons: load.logons_in_progress.map_or(0, |logons| logons.now),
         uptime: load.uptime,
         settings_version: load.settings_version,
+        settings_hash: load.settings_hash,
         collectors: load.collectors.clone(),
         clock_skew_ms: load.wall_clock_unix_ms.map(skew),
         stale,

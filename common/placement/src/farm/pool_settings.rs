@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use thiserror::Error;
-use usher_types::{FieldFault, HostId, HostMarks, Policy, PolicyChange, PoolName, Profile};
+use usher_types::{FieldFault, HostId, HostMarks, Policy, PolicyChange, PoolName, Profile, SettingsHash};
 
 use super::{DrainMark, Farm, Pool, SessionIndex};
 
@@ -51,6 +51,8 @@ impl PoolApply {
 pub struct HostSettings<'a> {
     /// Its pool's settings.
     pub record: &'a PoolRecord,
+    /// Their hash.
+    pub hash: SettingsHash,
     /// An admin's drain of it.
     pub drain: Option<&'a DrainMark>,
     /// An admin's settings of it.
@@ -120,11 +122,19 @@ impl Farm {
         Ok(record)
     }
 
-    /// Puts settings in force that were stored.
+    /// Puts settings in force that were stored. Not those that another coordinator has replaced meanwhile.
     pub fn commit_pool(&mut self, record: PoolRecord) {
+        match self.pools.get_mut(&record.name) {
+            Some(pool) if pool.record.version > record.version => pool.applying = false,
+            _ => self.put_in_force(record),
+        }
+    }
+
+    pub(super) fn put_in_force(&mut self, record: PoolRecord) {
         let Some(pool) = self.pools.get_mut(&record.name) else { return };
         let rule_changed = pool.policy.user_match != record.policy.user_match;
         pool.policy = Arc::new(record.policy.clone());
+        pool.settings_hash = SettingsHash::of(&record.policy);
         pool.record = record;
         pool.applying = false;
         pool.dirty = true;
@@ -165,7 +175,12 @@ impl Farm {
     pub fn settings_of(&self, host_id: &HostId) -> Option<HostSettings<'_>> {
         let view = &self.hosts.get(host_id)?.view;
         let pool = self.pools.get(&view.facts.pool)?;
-        Some(HostSettings { record: &pool.record, drain: view.drain.as_deref(), marks: &view.marks })
+        Some(HostSettings {
+            record: &pool.record,
+            hash: pool.settings_hash,
+            drain: view.drain.as_deref(),
+            marks: &view.marks,
+        })
     }
 
     /// The hosts of a pool.

@@ -134,6 +134,9 @@ impl Seen<'_> {
             attempt,
             reason,
         };
+        if let Some((attempt, reason)) = self.ended_here(place) {
+            return Unknown::Ends(end(host_id, attempt, reason));
+        }
         let Some(known) = self.ledger.get(&place.token) else { return Unknown::Counts(None) };
         let here = known.host_id == *host_id;
         let same = known.content_hash == place.content_hash;
@@ -153,11 +156,22 @@ impl Seen<'_> {
                 known.end(EndReason::Superseded, self.now);
                 Unknown::Counts(Some(end(&known.host_id, attempt, EndReason::Superseded)))
             }
-            // It has ended here, and the message that says so is on its way to the host, or was lost.
-            GrantState::Ended(reason) if here && same && known.attempt() >= place.attempt => {
-                Unknown::Ends(end(host_id, known.attempt(), reason))
-            }
+            // Given elsewhere, and lost only here, where the host was not heard: its own book and whoever gave it know better.
+            GrantState::Ended(EndReason::HostLost) if here && known.is_hearsay() => Unknown::Counts(None),
             GrantState::Ended(_) => Unknown::Counts(None),
+        }
+    }
+
+    /// Under which attempt, and why, the place ended that was given on this host under this attempt or a higher one, although its token may have been
+    /// tried on other hosts since: the message that says so is on its way to the host, or was lost.
+    fn ended_here(&self, place: &PendingPlace) -> Option<(u32, EndReason)> {
+        let given = self.ledger.last_on(&self.host.view.facts.host_id, &place.token)?;
+        let is_it = given.content_hash == place.content_hash && given.attempt() >= place.attempt;
+        match given.state() {
+            // Lost only here, where the host was not heard.
+            GrantState::Ended(EndReason::HostLost) if given.is_hearsay() => None,
+            GrantState::Ended(reason) if is_it => Some((given.attempt(), reason)),
+            _ => None,
         }
     }
 

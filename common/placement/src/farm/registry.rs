@@ -117,6 +117,7 @@ pub(super) fn new_entry(facts: HostFacts, cell: Arc<HostCell>) -> HostEntry {
             sessions: Arc::new([]),
             replicas: Arc::new([]),
             replicas_unheard: false,
+            settings_differ: None,
             rejected_values: 0,
             unheard_users: 0,
             unheard_places: 0,
@@ -132,5 +133,6 @@ pub(super) fn new_entry(facts: HostFacts, cell: Arc<HostCell>) -> HostEntry {
         sessions_at: BootTime::ZERO,
         last_good: LastGood::default(),
         learning: HostLearning::default(),
+        differing: None,
     }
 }

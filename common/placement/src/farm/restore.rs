@@ -162,6 +162,7 @@ impl Farm {
             logons: 0,
             uptime: None,
             settings_version: None,
+            settings_hash: None,
             collectors: Vec::new(),
             clock_skew_ms: None,
             stale: Vec::new(),

@@ -10,7 +10,7 @@ use std::{
 };
 
 use usher_types::{
-    BootTime, HostId, HostName, HostState, KeyHasher, Policy, PoolName, ReplicaMark, ResourceId,
+    BootTime, HostId, HostName, HostState, KeyHasher, Policy, PoolName, ReplicaMark, ResourceId, SettingsHash,
 };
 
 use super::{
@@ -75,6 +75,8 @@ pub struct PoolView {
     pub name: PoolName,
     /// Its settings.
     pub policy: Arc<Policy>,
+    /// Their hash.
+    pub settings_hash: SettingsHash,
     /// Their version. 0: the defaults, never applied.
     pub version: u64,
     /// Its cells.

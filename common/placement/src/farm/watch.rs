@@ -35,6 +35,7 @@ impl Farm {
             self.end_places_if_offline(&host_id, now);
         }
         effects.extend(self.expire_replica_marks(now));
+        effects.extend(self.compare_settings(now));
         self.ledger.forget_hosts(|host_id| self.hosts.contains_key(host_id), now);
         if self.ledger.remembered() <= MANY_REMEMBERED || now.since(self.last_sweep) >= SWEEP_MANY_EVERY {
             self.ledger.sweep(now);

@@ -453,6 +453,7 @@ impl HostCore {
             pending: self.book.pending(now),
             ended: self.book.ended(now),
             settings_version: self.told.in_force().map(|told| told.version),
+            settings_hash: self.told.in_force().and_then(|told| told.hash),
             overrides: self.settings.overrides,
             streams_held: 0,
             coordinators: Some(self.reach.coordinators()),

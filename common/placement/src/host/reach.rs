@@ -47,12 +47,12 @@ impl HeldBack {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Report {
     load: Load,
-    /// What is kept free for others, by the number of the coordinator that is told.
-    held_back: Vec<HeldBack>,
+    /// What is kept free for others, with the number of the coordinator that is told.
+    held_back: Vec<(usize, HeldBack)>,
 }
 
 impl Report {
-    pub(super) fn new(load: Load, held_back: Vec<HeldBack>) -> Self {
+    pub(super) fn new(load: Load, held_back: Vec<(usize, HeldBack)>) -> Self {
         Self { load, held_back }
     }
 
@@ -65,7 +65,8 @@ impl Report {
     /// What is kept free for other coordinators than this one.
     #[must_use]
     pub fn held_back_from(&self, coordinator: usize) -> HeldBack {
-        self.held_back.get(coordinator).copied().unwrap_or_default()
+        let told = self.held_back.iter().find(|(number, _)| *number == coordinator);
+        told.map(|(_, held_back)| *held_back).unwrap_or_default()
     }
 
     /// As this coordinator is told it.
@@ -138,6 +139,7 @@ impl Told {
 
 #[derive(Clone, Debug)]
 struct Peer {
+    number: usize,
     name: String,
     has_stream: bool,
     /// The newest tick of the stream.
@@ -149,8 +151,9 @@ struct Peer {
 }
 
 impl Peer {
-    fn new(name: String, kept: Option<&ToldShare>) -> Self {
+    fn new(number: usize, name: String, kept: Option<&ToldShare>) -> Self {
         Self {
+            number,
             name,
             has_stream: false,
             heard: None,
@@ -178,18 +181,29 @@ impl Reach {
     /// the whole limit: what it knows may be of an earlier boot.
     pub(super) fn new(coordinators: &[String], report_interval: Duration, kept: &[ToldShare]) -> Self {
         let kept_of = |name: &String| kept.iter().find(|kept| kept.coordinator == *name);
-        let peers = coordinators.iter().map(|name| Peer::new(name.clone(), kept_of(name))).collect();
+        let peers = coordinators.iter().enumerate();
+        let peers = peers.map(|(number, name)| Peer::new(number, name.clone(), kept_of(name))).collect();
         Self { peers, report_interval }
     }
 
-    /// The agent reports to these from now on.
-    pub(super) fn configure(&mut self, coordinators: &[String]) {
+    /// The agent reports to these from now on, each under its number. One that was known by its name goes on as it was.
+    pub(super) fn configure<'a>(&mut self, coordinators: impl Iterator<Item = (usize, &'a str)>) {
         let mut before = std::mem::take(&mut self.peers);
-        let peer = |name: &String| {
-            let known = before.iter().position(|peer| peer.name == *name);
-            known.map_or_else(|| Peer::new(name.clone(), None), |at| before.swap_remove(at))
+        let peer = |(number, name): (usize, &str)| {
+            let known = before.iter().position(|peer| peer.name == name);
+            let known = known.map(|at| Peer { number, ..before.swap_remove(at) });
+            known.unwrap_or_else(|| Peer::new(number, name.to_owned(), None))
         };
-        self.peers = coordinators.iter().map(peer).collect();
+        self.peers = coordinators.map(peer).collect();
+    }
+
+    /// Whether the agent reports to the coordinator of this number.
+    pub(super) fn knows(&self, number: usize) -> bool {
+        self.peers.iter().any(|peer| peer.number == number)
+    }
+
+    fn peer(&mut self, number: usize) -> Option<&mut Peer> {
+        self.peers.iter_mut().find(|peer| peer.number == number)
     }
 
     /// How many there are, >= 1.
@@ -199,22 +213,20 @@ impl Reach {
 
     /// A stream to the coordinator number `from` is open.
     pub(super) fn stream_opened(&mut self, from: usize) {
-        if let Some(peer) = self.peers.get_mut(from) {
+        if let Some(peer) = self.peer(from) {
             (peer.has_stream, peer.heard, peer.settles_at) = (true, None, BootTime::ZERO);
         }
     }
 
-    /// It is not any more.
-    pub(super) fn stream_closed(&mut self, from: usize) {
-        if let Some(peer) = self.peers.get_mut(from) {
-            peer.has_stream = false;
-        }
+    /// It is not any more. Whether it was.
+    pub(super) fn stream_closed(&mut self, from: usize) -> bool {
+        self.peer(from).is_some_and(|peer| std::mem::take(&mut peer.has_stream))
     }
 
     /// A tick came on the stream of the coordinator number `from`.
     pub(super) fn tick_heard(&mut self, from: usize, now: BootTime) {
         let window = self.report_interval.saturating_mul(MAY_BE_LOST);
-        let Some(peer) = self.peers.get_mut(from).filter(|peer| peer.has_stream) else { return };
+        let Some(peer) = self.peer(from).filter(|peer| peer.has_stream) else { return };
         if peer.heard.is_some_and(|heard| now.since(heard) > UNHEARD) {
             peer.settles_at = now + SETTLES;
         }
@@ -225,12 +237,13 @@ impl Reach {
 
     /// A Load goes to all that have a stream. Without what is kept free, `free` is left of the limits; absent: without a
     /// bound. What is kept free for others, as each is told.
-    pub(super) fn told(&mut self, limits: Limits, free: Limits, now: BootTime) -> Vec<HeldBack> {
+    pub(super) fn told(&mut self, limits: Limits, free: Limits, now: BootTime) -> Vec<(usize, HeldBack)> {
         let coordinators = self.coordinators();
-        let for_others: Vec<HeldBack> =
-            (0..self.peers.len()).map(|number| self.held_back(Some(number), limits, now)).collect();
+        let numbers = self.peers.iter().map(|peer| peer.number);
+        let for_others: Vec<(usize, HeldBack)> =
+            numbers.map(|number| (number, self.held_back(Some(number), limits, now))).collect();
         let told = self.peers.iter_mut().zip(&for_others).filter(|(peer, _)| peer.has_stream);
-        for (peer, held_back) in told {
+        for (peer, (_, held_back)) in told {
             let share = |free: u32, held_back: u32| free.saturating_sub(held_back) / coordinators;
             peer.users.note(free.max_users.map(|free| share(free, held_back.users)), now);
             peer.places.note(free.max_pending.map(|free| share(free, held_back.places)), now);
@@ -247,9 +260,8 @@ impl Reach {
         let share = |told: &Told, limit: Option<u32>| {
             limit.map_or(0, |limit| told.most().unwrap_or(limit / coordinators))
         };
-        let unheard =
-            self.peers.iter().enumerate().filter(|(n, peer)| Some(*n) != but && !peer.is_heard(now));
-        unheard.fold(HeldBack::default(), |held, (_, peer)| HeldBack {
+        let unheard = self.peers.iter().filter(|peer| Some(peer.number) != but && !peer.is_heard(now));
+        unheard.fold(HeldBack::default(), |held, peer| HeldBack {
             users: held.users.saturating_add(share(&peer.users, max_users)),
             places: held.places.saturating_add(share(&peer.places, max_pending)),
         })
@@ -373,6 +385,20 @@ mod tests {
         assert_eq!(reach.next_change(at(4000)), Some(at(6500)));
         reach.stream_closed(0);
         assert_eq!(reach.unheard(at(6500)).collect::<Vec<_>>(), ["c1"]);
+    }
+
+    // rule: held-back-until
+    #[test]
+    fn one_that_is_taken_out_while_others_stay_leaves_their_numbers_and_what_they_were_told() {
+        let mut reach = both_told(8);
+        reach.configure([(1, "c2"), (7, "c3")].into_iter());
+        assert_eq!(reach.unheard(at(100)).collect::<Vec<_>>(), ["c3"]);
+        assert_eq!(reach.held_back(Some(7), limits(Some(100), None), at(100)).users, 0, "c2 is heard still");
+        reach.stream_opened(7);
+        reach.tick_heard(7, at(200));
+        assert_eq!(reach.unheard(at(200)).count(), 0);
+        let told = reach.told(limits(Some(100), None), limits(Some(30), None), at(200));
+        assert_eq!(told.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [1, 7]);
     }
 
     // rule: held-back

@@ -437,6 +437,12 @@ impl Ledger {
         u32::try_from(aged.count()).unwrap_or(u32::MAX)
     }
 
+    /// The place that was given last, or heard of last, on a host under this token, live or ended.
+    pub(crate) fn last_on(&self, host_id: &HostId, token: &Token) -> Option<Arc<Grant>> {
+        let on_host = self.by_host.pin().get(host_id)?.clone();
+        on_host.pin().get(token).cloned()
+    }
+
     /// The places on a host, live and ended, in no order.
     pub(crate) fn remembered_on(&self, host_id: &HostId) -> Vec<Arc<Grant>> {
         let Some(on_host) = self.by_host.pin().get(host_id).cloned() else { return Vec::new() };

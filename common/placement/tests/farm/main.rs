@@ -7,6 +7,7 @@ mod blind;
 mod clock;
 mod directory;
 mod endings;
+mod follow;
 mod grace;
 mod latches;
 mod marks;

@@ -153,3 +153,36 @@ fn marks_follow_their_host_to_another_pool() {
     let pool = sim.farm.snapshot(sim.now).pools[&web].clone();
     assert_eq!(pool.replica_mark(0, &resource("crm.db")), Some(OUT));
 }
+
+#[test]
+fn a_drain_that_a_host_keeps_holds_at_once_and_its_mark_is_gone() {
+    let mut sim = Sim::of(&["a"]);
+    sim.drain("a", drain(DrainMode::Persistent, "disks"));
+    let mark = sim.farm.settings_of(&id("a")).unwrap().drain.cloned();
+    let kept = drain(DrainMode::Persistent, "disks");
+    sim.farm.drain_kept(&id("a"), Some(kept.clone()), mark.as_ref());
+    assert!(sim.farm.settings_of(&id("a")).unwrap().drain.is_none());
+    assert_eq!(sim.reason("a"), "drained by ann: disks", "before the next report says so");
+    assert_eq!(sim.farm.own_drain(&id("a")), Some(&kept));
+    // A mark that was set meanwhile is another one.
+    sim.drain("a", drain(DrainMode::UntilRestart, "fan"));
+    sim.farm.drain_kept(&id("a"), None, mark.as_ref());
+    assert_eq!(sim.reason("a"), "drained by ann: fan");
+}
+
+#[test]
+fn a_drain_that_a_reinstalled_host_kept_moves_over_with_its_marks() {
+    for (mode, holds) in [(DrainMode::Persistent, true), (DrainMode::UntilRestart, false)] {
+        let mut sim = Sim::new();
+        let certified = |host: &str, boot| Hello {
+            host_name: usher_types::HostName::new("app3").unwrap(),
+            ..booted(host, boot, 1)
+        };
+        sim.farm.attach(&certified("old", "boot-1"), Some("app3"), false).unwrap();
+        sim.report("old", usher_types::Load { drain: Some(drain(mode, "disks")), ..users(1) });
+        sim.lose("old");
+        sim.pass(600);
+        sim.farm.attach(&certified("new", "boot-2"), Some("app3"), false).unwrap();
+        assert_eq!(sim.farm.settings_of(&id("new")).unwrap().drain.is_some(), holds, "{mode:?}");
+    }
+}

@@ -1,7 +1,7 @@
 //! Settings of pools: profiles, versions, and what hosts are told.
 
-use usher_placement::farm::{ApplyRefused, PoolApply};
-use usher_types::{Affinity, DrainMode, HostMarks, Method, PolicyChange, Profile};
+use usher_placement::farm::{ApplyRefused, Effect, PoolApply};
+use usher_types::{Affinity, DrainMode, HostMarks, Method, PolicyChange, Profile, SettingsHash};
 
 use crate::support::*;
 
@@ -57,4 +57,55 @@ fn a_host_is_told_its_pools_settings_its_drain_and_its_marks() {
     assert_eq!((told.record.version, *told.marks), (1, marks));
     assert_eq!(told.drain.unwrap().drain.reason, "disk");
     assert!(sim.farm.settings_of(&id("b")).is_none());
+}
+
+#[test]
+fn hosts_with_other_settings_are_told_once_they_have_had_them_for_long() {
+    let mut sim = Sim::of(&["a", "b"]);
+    sim.apply(PolicyChange { range: Some(7.0), ..PolicyChange::default() });
+    let ours = sim.farm.settings_of(&id("a")).unwrap().hash;
+    let theirs = SettingsHash(7);
+    let of = |hash| usher_types::Load { settings_hash: Some(hash), ..users(1) };
+    let mut told = Vec::new();
+    let mut pass = |sim: &mut Sim, seconds, hash| {
+        for _ in 0..seconds {
+            sim.report("a", of(hash));
+            sim.report("b", of(ours));
+            told.extend(
+                sim.pass(1).into_iter().filter(|effect| matches!(effect, Effect::SettingsDiffer { .. })),
+            );
+        }
+        told.clone()
+    };
+    // Settings that were just applied travel; and what comes and goes is no other coordinator's.
+    assert!(pass(&mut sim, 10, theirs).is_empty());
+    assert!(pass(&mut sim, 1, ours).is_empty());
+    assert!(pass(&mut sim, 11, theirs).is_empty());
+    let differ = |hosts, theirs: &[SettingsHash]| Effect::SettingsDiffer {
+        pool: desk(),
+        ours,
+        hosts,
+        theirs: theirs.iter().copied().collect(),
+    };
+    assert_eq!(pass(&mut sim, 30, theirs), [differ(1, &[theirs])], "once");
+    let position = sim.position("a");
+    assert_eq!(sim.pool().hosts[position].settings_differ, Some(theirs));
+    assert_eq!(pass(&mut sim, 5, ours)[1..], [differ(0, &[])]);
+    assert_eq!(sim.pool().hosts[position].settings_differ, None);
+    // A host that is away may long have others.
+    pass(&mut sim, 15, theirs);
+    sim.lose("a");
+    let over = sim.pass(1);
+    assert!(over.contains(&differ(0, &[])), "{over:?}");
+}
+
+#[test]
+fn settings_that_this_coordinator_changes_count_anew() {
+    let mut sim = Sim::of(&["a"]);
+    let load = || usher_types::Load { settings_hash: Some(SettingsHash(7)), ..users(1) };
+    for second in 0..40 {
+        sim.apply(PolicyChange { range: Some(6.0 + f64::from(second % 10)), ..PolicyChange::default() });
+        sim.report("a", load());
+        assert!(sim.pass(5).iter().all(|effect| !matches!(effect, Effect::SettingsDiffer { .. })));
+    }
 }

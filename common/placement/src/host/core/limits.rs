@@ -41,7 +41,14 @@ impl HostCore {
     /// The agent is configured to report to these coordinators from now on, as in
     /// [`CoreSettings::coordinators`](super::CoreSettings::coordinators).
     pub fn set_coordinators(&mut self, coordinators: &[String]) {
+        self.number_coordinators(coordinators.iter().map(String::as_str).enumerate());
+    }
+
+    /// As [`HostCore::set_coordinators`], each under a number of its own that stays the same while others come and go.
+    pub fn number_coordinators<'a>(&mut self, coordinators: impl Iterator<Item = (usize, &'a str)>) {
         self.reach.configure(coordinators);
+        let reach = &self.reach;
+        self.told.forget_unless(|number| reach.knows(number));
     }
 
     /// A stream to the coordinator number `from` is open. It is heard from its first tick on, which comes after all the
@@ -50,9 +57,9 @@ impl HostCore {
         self.reach.stream_opened(from);
     }
 
-    /// The stream to the coordinator number `from` has ended, however it did.
-    pub fn stream_closed(&mut self, from: usize) {
-        self.reach.stream_closed(from);
+    /// The stream to the coordinator number `from` has ended, however it did. Whether there was one.
+    pub fn stream_closed(&mut self, from: usize) -> bool {
+        self.reach.stream_closed(from)
     }
 
     /// A tick came on the stream of the coordinator number `from`.

@@ -63,7 +63,7 @@ fn old_session(id: &str, user: &str) -> Session {
 fn told(version: u64, change: impl FnOnce(&mut Policy)) -> VersionedSettings {
     let mut policy = Policy::default();
     change(&mut policy);
-    VersionedSettings { version, policy, marks: HostMarks::default() }
+    VersionedSettings { version, policy, hash: None, marks: HostMarks::default() }
 }
 
 fn marked(version: u64, marks: HostMarks) -> VersionedSettings {

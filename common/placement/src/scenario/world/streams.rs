@@ -163,7 +163,7 @@ impl World {
                     self.emit(EventKind::Thawed { coordinator, after_s: after.as_secs_f64() });
                 }
                 // Only time changes states, and the clock tells of that.
-                Effect::StateChanged { .. } => {}
+                Effect::StateChanged { .. } | Effect::SettingsDiffer { .. } => {}
             }
         }
     }
@@ -292,6 +292,7 @@ impl World {
         let told = VersionedSettings {
             version: settings.record.version,
             policy: settings.record.policy.clone(),
+            hash: Some(settings.hash),
             marks: *settings.marks,
         };
         machine.core.settings_told(coordinator, told, self.now);

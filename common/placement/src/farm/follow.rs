@@ -1,0 +1,90 @@
+//! What becomes of a farm when another coordinator has changed what they share?
+//!
+//! The same as if it had been changed here: the settings are in force, hosts are told. What is followed may have been done here
+//! already, and may come twice; then nothing happens, so that a host is not told again what it knows.
+
+use std::sync::Arc;
+
+use usher_types::{BootTime, HostId, HostMarks, PoolName, ReplicaMark, ResourceId};
+
+use super::{DrainMark, Farm, Pool, PoolRecord, attach::compared};
+
+impl Farm {
+    /// A pool's settings are these now. Absent: there is no such pool any more; one that hosts are in has the defaults then.
+    /// Whether anything is different.
+    pub fn follow_pool(&mut self, name: &PoolName, record: Option<PoolRecord>) -> bool {
+        let Some(pool) = self.pools.get(name) else {
+            let Some(record) = record else { return false };
+            self.pools.insert(name.clone(), Pool::new(record));
+            return true;
+        };
+        let (applying, empty) = (pool.applying, pool.host_ids.is_empty());
+        let record = match record {
+            Some(record) => record,
+            None if empty && !applying => return self.pools.remove(name).is_some(),
+            None => PoolRecord::default_of(name.clone()),
+        };
+        if pool.record == record {
+            return false;
+        }
+        self.put_in_force(record);
+        if let Some(pool) = self.pools.get_mut(name) {
+            // A change from here is on its way still, and will be refused.
+            pool.applying = applying;
+        }
+        true
+    }
+
+    /// An admin's drain of a host is this now. Whether anything is different.
+    pub fn follow_drain(&mut self, host_id: &HostId, mark: Option<DrainMark>) -> bool {
+        let Some(host) = self.hosts.get(host_id) else {
+            let waiting = self.waiting.entry(host_id.clone()).or_default();
+            waiting.drain = mark.map(Arc::new);
+            return false;
+        };
+        if host.view.drain.as_deref() == mark.as_ref() {
+            return false;
+        }
+        self.set_drain(host_id, mark);
+        true
+    }
+
+    /// An admin's settings of a host are these now. Whether anything is different.
+    pub fn follow_marks(&mut self, host_id: &HostId, marks: HostMarks) -> bool {
+        let Some(host) = self.hosts.get(host_id) else {
+            self.waiting.entry(host_id.clone()).or_default().settings = marks;
+            return false;
+        };
+        if host.view.marks == marks {
+            return false;
+        }
+        self.set_marks(host_id, marks);
+        true
+    }
+
+    /// An admin's word on a replica is this now. Whether anything is different.
+    pub fn follow_replica_mark(
+        &mut self,
+        host_id: &HostId,
+        resource_id: &ResourceId,
+        mark: Option<ReplicaMark>,
+        now: BootTime,
+    ) -> bool {
+        let before = self.replica_marks.get(host_id).and_then(|marks| marks.of(resource_id));
+        if before == mark {
+            return false;
+        }
+        self.mark_replica(host_id, resource_id, mark, now);
+        true
+    }
+
+    /// A certificate's name belongs to this host now. The host that came with it and that it does not belong to.
+    pub fn follow_binding(&mut self, certificate: &str, host_id: Option<HostId>) -> Option<HostId> {
+        let name = compared(certificate);
+        let before = match &host_id {
+            Some(host_id) => self.bindings.insert(name, host_id.clone()),
+            None => self.bindings.remove(&name),
+        };
+        before.filter(|before| host_id.is_some_and(|now| now != *before))
+    }
+}

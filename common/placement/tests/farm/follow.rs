@@ -1,0 +1,84 @@
+//! What another coordinator has changed is in force here, once, and nothing older after it.
+
+use usher_placement::farm::{DrainMark, PoolApply, PoolRecord};
+use usher_types::{DrainMode, HostMarks, HostState, Policy, PolicyChange, ReplicaMark};
+
+use crate::support::{Sim, at, desk, drain, id, resource};
+
+fn record(version: u64, full_scale: f64) -> PoolRecord {
+    let policy = Policy { users_full_scale: full_scale, ..Policy::default() };
+    PoolRecord { version, policy, ..PoolRecord::default_of(desk()) }
+}
+
+#[test]
+fn settings_of_another_coordinator_are_in_force_once_and_older_ones_not_after_them() {
+    let mut sim = Sim::of(&["a"]);
+    assert!(sim.farm.follow_pool(&desk(), Some(record(7, 1.0))));
+    assert!(!sim.farm.follow_pool(&desk(), Some(record(7, 1.0))), "it is so already");
+    // Its own change, which the store took before the other one, and which comes to the farm after it.
+    sim.farm.commit_pool(record(6, 9.0));
+    assert_eq!(sim.farm.pool_record(&desk()).unwrap(), &record(7, 1.0));
+    assert_eq!(sim.pool().policy.users_full_scale, 1.0);
+}
+
+#[test]
+fn a_pool_that_is_gone_has_the_defaults_while_hosts_are_in_it() {
+    let mut sim = Sim::of(&["a"]);
+    sim.farm.follow_pool(&desk(), Some(record(7, 1.0)));
+    assert!(sim.farm.follow_pool(&desk(), None));
+    assert_eq!(sim.farm.pool_record(&desk()).unwrap(), &PoolRecord::default_of(desk()));
+    let mut empty = Sim::new();
+    empty.farm.follow_pool(&desk(), Some(record(7, 1.0)));
+    assert!(empty.farm.follow_pool(&desk(), None));
+    assert!(empty.farm.pool_record(&desk()).is_none());
+    assert!(!empty.farm.follow_pool(&desk(), None));
+}
+
+#[test]
+fn a_change_that_is_being_stored_here_is_not_ended_by_one_from_elsewhere() {
+    let mut sim = Sim::of(&["a"]);
+    let apply = PoolApply::of(PolicyChange::default());
+    sim.farm.prepare_pool(&desk(), &apply, false).unwrap();
+    sim.farm.follow_pool(&desk(), Some(record(7, 1.0)));
+    assert!(sim.farm.prepare_pool(&desk(), &apply, false).is_err());
+    sim.farm.abandon_pool(&desk());
+    assert_eq!(sim.farm.prepare_pool(&desk(), &apply, false).unwrap().version, 8);
+}
+
+#[test]
+fn marks_from_elsewhere_are_in_force_and_those_of_a_host_that_is_not_known_here_wait_for_it() {
+    let mut sim = Sim::of(&["a"]);
+    let mark = DrainMark { drain: drain(DrainMode::Persistent, "disk"), boot_id: None };
+    let marks = HostMarks { busy: true, ..HostMarks::default() };
+    for host in ["a", "later"] {
+        let is_here = host == "a";
+        assert_eq!(sim.farm.follow_drain(&id(host), Some(mark.clone())), is_here);
+        assert_eq!(sim.farm.follow_marks(&id(host), marks), is_here);
+        assert!(!sim.farm.follow_drain(&id("a"), Some(mark.clone())), "it is so already");
+    }
+    sim.attach("later");
+    assert_eq!(sim.farm.marks_of(&id("later")), Some(marks));
+    assert_eq!(sim.state("a"), HostState::Restricted);
+    assert!(sim.farm.follow_drain(&id("a"), None));
+    assert_ne!(sim.state("a"), HostState::Restricted);
+}
+
+#[test]
+fn a_replicas_mark_that_comes_again_does_not_begin_its_time_anew() {
+    let mut sim = Sim::of(&["a"]);
+    let (mark, mail) = (Some(ReplicaMark::OutOfService), resource("mail"));
+    assert!(sim.farm.follow_replica_mark(&id("a"), &mail, mark, at(10)));
+    assert!(!sim.farm.follow_replica_mark(&id("a"), &mail, mark, at(500)));
+    let since = sim.farm.replica_marks_of(&id("a"), at(510)).next().unwrap().unlisted_for;
+    assert!(since.is_some_and(|since| since.as_secs() >= 500), "{since:?}");
+    assert!(sim.farm.follow_replica_mark(&id("a"), &mail, None, at(520)));
+}
+
+#[test]
+fn a_certificate_that_is_another_hosts_is_told_of_with_the_host_that_has_it_wrongly() {
+    let mut sim = Sim::new();
+    assert_eq!(sim.farm.follow_binding("App1.", Some(id("a"))), None);
+    assert_eq!(sim.farm.follow_binding("app1", Some(id("a"))), None);
+    assert_eq!(sim.farm.follow_binding("app1", Some(id("b"))), Some(id("a")));
+    assert_eq!(sim.farm.follow_binding("app1", None), None);
+}
