@@ -153,6 +153,9 @@ struct VirtualFlags {
     /// Seed of all chance
     #[arg(long = "virtual-seed", value_name = "SEED", default_value_t = 1, requires = "count")]
     seed: u64,
+    /// Append every change of their users and places to this file, one JSON object a line
+    #[arg(id = "virtual_log", long = "virtual-log", value_name = "FILE", requires = "count")]
+    log: Option<PathBuf>,
 }
 
 fn parse_replica(text: &str) -> Result<(usize, String), String> {
@@ -173,8 +176,8 @@ impl VirtualFlags {
         if let Some((host, _)) = self.replicas.iter().find(|(host, _)| *host > count) {
             return Err(format!("--virtual-replica names host {host}, there are {count}"));
         }
-        let VirtualFlags { first, model: kind, values, names, replicas, seed, .. } = self;
-        Ok(Some(VirtualOptions { count, first, kind, values, names, replicas, seed }))
+        let VirtualFlags { first, model: kind, values, names, replicas, seed, log, .. } = self;
+        Ok(Some(VirtualOptions { count, first, kind, values, names, replicas, seed, log }))
     }
 }
 

@@ -19,6 +19,7 @@ use usher_runtime::telemetry::LogFormat;
 use usher_runtime::tls::TlsSettings;
 use usher_types::{Endpoint, HostName, HostOverrides, Percent, Policy, PoolName, UserLimit, Zone};
 
+use crate::coordinators::{MAX_COORDINATORS, check_service, service_of};
 use crate::hooks::HooksConfig;
 use crate::inventory::InventoryConfig;
 use crate::latency::listener::DEFAULT_UDP;
@@ -37,15 +38,20 @@ const LATENCY_PERIOD: (Duration, Duration) = (Duration::from_millis(100), Durati
 const MAX_ENTRIES: usize = 64;
 /// Longest path of a mount: as long as a coordinator takes.
 const MAX_PATH_BYTES: usize = 1024;
-/// Most coordinators: each costs a stream.
-const MAX_COORDINATORS: usize = 16;
+/// Most name servers: as many as a resolver asks.
+const MAX_NAMESERVERS: usize = 3;
+/// The port of a name server.
+const DNS_PORT: u16 = 53;
 
 /// The settings of an agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentConfig {
     /// Every coordinator of the farm, `host:port`; the port may be left out (7443). The agent reports to all of them.
+    /// `srv:_usher._tcp.example.org` stands for all that DNS names for that service.
     pub coordinators: Vec<String>,
+    /// Name servers that are asked for services, `address` or `address:port`. None: those of `/etc/resolv.conf`.
+    pub nameservers: Vec<String>,
     /// The pool that the host serves.
     pub pool: String,
     /// Name of the host as people say it. Absent: the kernel's.
@@ -98,6 +104,7 @@ impl Default for AgentConfig {
     fn default() -> Self {
         Self {
             coordinators: Vec::new(),
+            nameservers: Vec::new(),
             pool: "default".into(),
             name: None,
             zone: None,
@@ -250,6 +257,7 @@ impl<'de> Deserialize<'de> for UserLimitSetting {
 impl Validate for AgentConfig {
     fn validate(&self, faults: &mut Faults) {
         self.validate_coordinators(faults);
+        self.validate_nameservers(faults);
         self.validate_names(faults);
         self.validate_endpoints(faults);
         self.validate_mounts(faults);
@@ -280,10 +288,30 @@ impl AgentConfig {
         let mut seen = BTreeSet::new();
         for (index, target) in self.coordinators.iter().enumerate() {
             let key = format!("coordinators[{index}]");
+            if let Some(service) = service_of(target) {
+                match check_service(service) {
+                    Ok(name) if seen.insert(name.clone()) => {}
+                    Ok(name) => faults.refuse(&key, format!("names {name} a second time")),
+                    Err(error) => faults.refuse(&key, format!("cannot be used: {error}")),
+                }
+                continue;
+            }
             match check_target(target, has_tls) {
                 Ok(address) if seen.insert(address.clone()) => {}
                 Ok(address) => faults.refuse(&key, format!("names {address} a second time")),
                 Err(error) => faults.refuse(&key, format!("cannot be used: {error}")),
+            }
+        }
+    }
+
+    fn validate_nameservers(&self, faults: &mut Faults) {
+        if self.nameservers.len() > MAX_NAMESERVERS {
+            faults.refuse("nameservers", format!("has more than {MAX_NAMESERVERS} entries"));
+        }
+        for (index, server) in self.nameservers.iter().enumerate() {
+            if nameserver(server).is_none() {
+                let allowed = "an address as in \"192.0.2.53\" or \"192.0.2.53:53\"";
+                faults.reject(&format!("nameservers[{index}]"), format!("{server:?}"), allowed);
             }
         }
     }
@@ -344,6 +372,12 @@ impl AgentConfig {
             threshold: self.overrides.threshold_percent.and_then(|percent| Percent::new(percent).ok()),
             range: self.overrides.range,
         }
+    }
+
+    /// The name servers that are set. Values that [`Validate`] refuses are left out.
+    #[must_use]
+    pub fn nameservers(&self) -> Vec<SocketAddr> {
+        self.nameservers.iter().filter_map(|server| nameserver(server)).collect()
     }
 
     /// Path of the unix socket for commands on this machine.
@@ -412,6 +446,12 @@ impl Validate for OverridesConfig {
             faults.reject("range", range, Policy::RANGE_ALLOWED);
         }
     }
+}
+
+fn nameserver(text: &str) -> Option<SocketAddr> {
+    let text = text.trim();
+    let bare = text.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, DNS_PORT));
+    bare.or_else(|| text.parse().ok()).filter(|server: &SocketAddr| server.port() > 0)
 }
 
 /// A link-local address means another machine on every segment, so it must not be advertised.

@@ -98,6 +98,11 @@ fn values_outside_their_range_are_refused_with_the_range() {
 
 #[test]
 fn a_coordinator_is_named_once_and_its_address_is_judged_with_certificates_too() {
+    refused("coordinators = [\"srv:example.org\"]", &["coordinators[0]", "_usher._tcp"]);
+    let twice = "coordinators = [\"srv:_usher._tcp.example.org\", \"srv:_Usher._tcp.example.org.\"]";
+    refused(twice, &["coordinators[1]", "a second time"]);
+    refused("nameservers = [\"dns.example\"]", &["nameservers[0]", "192.0.2.53:53"]);
+    refused("nameservers = [\"::1\", \"::2\", \"::3\", \"::4\"]", &["nameservers", "more than 3"]);
     refused("coordinators = [\"127.0.0.1\", \"127.0.0.1:7443\"]", &["coordinators[1]", "a second time"]);
     let with_tls = |target: &str| {
         format!("coordinators = [{target:?}]\n[tls]\ncert = \"/c\"\nkey = \"/k\"\nca = \"/a\"")

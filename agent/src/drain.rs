@@ -1,21 +1,31 @@
-//! Is this host drained by a command given on it?
+//! Is this host drained, by a command given on it or by an admin through a coordinator?
 //!
 //! The answer must outlive the agent, and a persistent drain a reboot, so it lies in the state folder. A drain until
 //! the restart names the boot in which it was given and is void in every other. A file that cannot be read or
 //! understood counts as a drain: whoever wrote it wanted nobody to come, and somebody is there to take it back, while
 //! users who are sent to a machine that is taken apart are not asked.
+//!
+//! There is one such drain, whoever sets it: the host is where equal coordinators meet, so a drain set through one of them
+//! is ended through another, or on the host, and holds while no coordinator and no store is there. The last word counts.
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use tokio::sync::{Mutex, Semaphore};
+use usher_proto::DrainKept;
 use usher_types::{BootId, Drain, DrainMode};
 
 use crate::disk::{self, Outlives};
 use crate::printable::printable;
+use crate::standing::StandingBoard;
 
 /// Longest reason that is kept, in characters: a sentence or two in a list of hosts.
 pub const MAX_REASON_CHARS: usize = 200;
+
+/// Changes that may wait: a handful of coordinators and people. A disk that hangs must not gather more.
+const CHANGES_WAITING: usize = 16;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -78,6 +88,52 @@ impl DrainFile {
     }
 }
 
+/// The drain of one host: the file, and what the host says of itself, changed together. Clones share it.
+#[derive(Debug, Clone)]
+pub struct DrainKeeper {
+    file: DrainFile,
+    board: StandingBoard,
+    /// Orders the changes: the file and the board must not end differently.
+    changing: Arc<Mutex<()>>,
+    /// Changes that wait for each other or for the disk.
+    waiting: Arc<Semaphore>,
+}
+
+impl DrainKeeper {
+    /// Takes over the drain that the file holds. Blocks.
+    #[must_use]
+    pub fn open(file: DrainFile, board: StandingBoard) -> Self {
+        board.change(|parts| parts.drain = file.load());
+        Self { file, board, changing: Arc::default(), waiting: Arc::new(Semaphore::new(CHANGES_WAITING)) }
+    }
+
+    /// Keeps `drain`, or ends the one that is kept. On the disk first: a drain that was confirmed must not be gone after a
+    /// loss of power.
+    ///
+    /// # Errors
+    /// Why the disk refused, for people; the drain is as it was then.
+    pub async fn keep(&self, drain: Option<Drain>) -> Result<DrainKept, String> {
+        let Ok(_waiting) = self.waiting.try_acquire() else {
+            return Err(format!("{CHANGES_WAITING} changes of the drain wait for the disk"));
+        };
+        let _changing = self.changing.lock().await;
+        let drain = drain.map(as_could_be_said);
+        let before = self.board.parts().drain;
+        let (file, kept) = (self.file.clone(), drain.clone());
+        let saved = tokio::task::spawn_blocking(move || file.save(kept.as_ref())).await;
+        saved
+            .map_err(|error| format!("the thread that writes broke off: {error}"))?
+            .map_err(|error| error.to_string())?;
+        let file = self.file.path.display();
+        match &drain {
+            Some(drain) => tracing::info!(author = drain.author, reason = drain.reason, %file, "drained"),
+            None => tracing::info!(%file, "undrained"),
+        }
+        self.board.change(|parts| parts.drain.clone_from(&drain));
+        Ok(DrainKept { before, holds: self.board.parts().whole().drain })
+    }
+}
+
 /// A file that was written by hand is bound by what a command could have said: the reason travels in every report.
 fn as_could_be_said(drain: Drain) -> Drain {
     let [reason, author] = [&drain.reason, &drain.author].map(|text| printable(text, MAX_REASON_CHARS));
@@ -134,5 +190,38 @@ mod tests {
         }
         file(folder.path(), "b1").save(None).unwrap();
         assert_eq!(file(folder.path(), "b1").load(), None);
+    }
+
+    #[tokio::test]
+    async fn the_last_word_counts_and_is_on_the_disk_before_the_host_says_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let board = StandingBoard::default();
+        board.change(|parts| {
+            parts.hook_drain = Some(Drain { author: "hook".into(), ..drain(DrainMode::UntilRestart) })
+        });
+        let keeper = DrainKeeper::open(file(folder.path(), "b1"), board.clone());
+        let ann = Drain { author: "ann".into(), ..drain(DrainMode::Persistent) };
+        let kept = keeper.keep(Some(ann.clone())).await.unwrap();
+        assert_eq!(kept, DrainKept { before: None, holds: Some(ann.clone()) });
+        let ben = Drain { author: "ben".into(), reason: "\u{1b}fan".into(), ..ann.clone() };
+        let kept = keeper.keep(Some(ben)).await.unwrap();
+        assert_eq!(kept.before, Some(ann));
+        assert_eq!(kept.holds.unwrap().reason, "fan", "as a command on the host could have said it");
+        // Another run of the agent.
+        let again = DrainKeeper::open(file(folder.path(), "b2"), StandingBoard::default());
+        let ended = again.keep(None).await.unwrap();
+        assert_eq!((ended.before.unwrap().author.as_str(), ended.holds), ("ben", None));
+        let still = keeper.keep(None).await.unwrap().holds.unwrap();
+        assert_eq!(still.author, "hook", "the word of the hook is not a person's to end");
+    }
+
+    #[tokio::test]
+    async fn a_drain_that_cannot_be_written_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let board = StandingBoard::default();
+        let keeper = DrainKeeper::open(file(&folder.path().join("gone"), "b1"), board.clone());
+        let why = keeper.keep(Some(drain(DrainMode::Persistent))).await.unwrap_err();
+        assert!(why.contains("drain.json"), "{why}");
+        assert_eq!(board.parts().drain, None);
     }
 }

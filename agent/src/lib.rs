@@ -7,6 +7,7 @@
 //! * [`local`] answers commands on this machine; [`timed`] tells how long a command takes.
 //! * [`host`] is what is known of one host and decides what it may promise; [`admission`] keeps its promises over a
 //!   restart.
+//! * [`coordinators`] says who the coordinators are, from the settings and from DNS.
 //! * [`report`] carries it to the coordinators, and [`user_names`] hides login names on the way where a pool wants that.
 //! * [`virtual_hosts`] are models in the place of machines, over the same streams.
 //! * [`process`] puts it together; [`cli`] is what an operator types.
@@ -14,6 +15,7 @@
 pub mod admission;
 pub mod cli;
 pub mod config;
+pub mod coordinators;
 mod disk;
 pub mod drain;
 #[cfg(test)]

@@ -16,14 +16,16 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use usher_placement::host::{NameHasher, NameSettings};
 use usher_runtime::clock::{Clock, SystemClock, boot_id};
+use usher_runtime::net::{Dial, NetworkDial};
 use usher_runtime::shutdown::Shutdown;
 use usher_types::{BootId, Goodbye, IdError};
 
 use crate::config::AgentConfig;
+use crate::coordinators::{Coordinators, DnsLookup, Follower, Losses, RememberedFile, Roster, service_of};
 use crate::host::files::FolderLock;
 use crate::host::{HostHandle, OpenError};
 use crate::process::reload::Reload;
-use crate::report::{Leaving, Reporter};
+use crate::report::{Leaving, StreamSet};
 use crate::user_names::{UserNameKey, UserNameKeyError};
 use crate::virtual_hosts::VirtualOptions;
 
@@ -125,24 +127,29 @@ pub async fn run_reloading(
     let names = name_settings(config)?;
     let mut tasks = Tasks::default();
     let (settings_in, settings) = watch::channel(Arc::new(config.clone()));
+    let (losses, roster) = (Losses::default(), roster(config));
+    let lookup = Arc::new(DnsLookup { nameservers: config.nameservers() });
+    let remembered = RememberedFile::new(&config.state_dir);
+    let (follower, coordinators, services) =
+        Follower::new(roster, lookup, remembered, losses.clone(), rand::make_rng());
+    let known: Vec<String> = coordinators.borrow().iter().map(|known| known.target.clone()).collect();
     let hosts = match modelled {
-        None => vec![machine::start(&settings, &boot, &clock, names, &mut tasks).await?],
-        Some(options) => modelled::start(config, options, &boot, &clock, &names, &mut tasks)?,
+        None => {
+            let machine = machine::start(&settings, &known, services, &boot, &clock, names, &mut tasks);
+            vec![machine.await?]
+        }
+        Some(options) => modelled::start(config, &known, options, &boot, &clock, &names, &mut tasks)?,
     };
+    tasks.spawn("the look for coordinators", follower.run(tasks.stop.clone()));
     let (leave, leaving) = watch::channel(None);
-    let mut streams = start_streams(config, &hosts, &clock, &leaving);
+    let mut streams = start_streams(config, &hosts, (&coordinators, &losses), &clock, &leaving);
     if let Some(reload) = reload {
         tasks.spawn("the reader of settings", reload.run(settings_in, tasks.stop.clone()));
     }
     if let Some(period) = watchdog::period() {
         tasks.spawn("the watchdog", watchdog::run(period, hosts.clone(), tasks.stop.clone()));
     }
-    tracing::info!(
-        hosts = hosts.len(),
-        coordinators = config.coordinators.len(),
-        pool = config.pool,
-        "the agent runs"
-    );
+    tracing::info!(hosts = hosts.len(), coordinators = known.len(), pool = config.pool, "the agent runs");
     notify(sd_notify::NotifyState::Ready);
 
     let ended = tokio::select! {
@@ -180,25 +187,34 @@ fn lock_folders(config: &AgentConfig) -> std::io::Result<[FolderLock; 2]> {
     ])
 }
 
+/// Whom the settings name, and whom an earlier run found for their services. Blocks for a moment.
+fn roster(config: &AgentConfig) -> Roster {
+    let has_services = config.coordinators.iter().any(|entry| service_of(entry).is_some());
+    let remembered =
+        if has_services { RememberedFile::new(&config.state_dir).load() } else { Default::default() };
+    Roster::new(&config.coordinators, config.tls.files().is_some(), &remembered)
+}
+
 fn start_streams(
     config: &AgentConfig,
     hosts: &[HostHandle],
+    (coordinators, losses): (&Coordinators, &Losses),
     clock: &Arc<dyn Clock>,
     leaving: &Leaving,
 ) -> JoinSet<()> {
     let mut streams = JoinSet::new();
+    let dial: Arc<dyn Dial> = Arc::new(NetworkDial { tls: config.tls.files(), ..NetworkDial::default() });
     for host in hosts {
-        for (number, target) in config.coordinators.iter().enumerate() {
-            let reporter = Reporter {
-                number,
-                target: target.clone(),
-                tls: config.tls.files(),
-                host: host.clone(),
-                clock: clock.clone(),
-                leaving: leaving.clone(),
-            };
-            streams.spawn(reporter.run());
-        }
+        let set = StreamSet {
+            host: host.clone(),
+            coordinators: coordinators.clone(),
+            losses: losses.clone(),
+            dial: dial.clone(),
+            clock: clock.clone(),
+            rng: rand::make_rng(),
+            leaving: leaving.clone(),
+        };
+        streams.spawn(set.run());
     }
     streams
 }

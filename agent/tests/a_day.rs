@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use usher_agent::host::machine::run_periods;
 use usher_agent::host::{BaselineSource, HostCommand, HostSetup, HostStatus, OpenHost, SourceEvent, open};
 use usher_agent::latency::listener::{OwnedTiming, OwnedWord, TimingBatch};
+use usher_agent::standing::StandingBoard;
 use usher_placement::host::{CoreSettings, Measurement, NameSettings, Occupancy};
 use usher_runtime::clock::Clock;
 use usher_types::{BootId, BootTime, Hello, HostId, HostName, HostOverrides, Latency, Percent, PoolName};
@@ -185,13 +186,14 @@ fn hello(host_id: HostId) -> Hello {
 
 fn opened(folder: &std::path::Path, clock: Arc<PausedClock>) -> OpenHost {
     let setup = HostSetup {
+        occupancy_log: None,
         state_folder: folder.join("state"),
         runtime_folder: folder.join("run"),
         boot_id: BootId::new("b1").unwrap(),
         baselines: BaselineSource::NotKept { known: Vec::new() },
         placed: None,
         refreshable: false,
-        standing: watch::channel(Default::default()).1,
+        board: StandingBoard::default(),
     };
     let core = CoreSettings {
         pool: PoolName::new("desk").unwrap(),

@@ -217,6 +217,8 @@ async fn case_122_a_coordinator_that_does_not_read_stops_no_other() {
     };
     soon("the newest state", catch_up).await;
     assert!(loads < 15, "{loads}");
+    let newest = silent.load("what comes from now on", |_| true).await;
+    assert!(newest.sequence < 100, "each number is of a message that was sent");
     agent.stop().await;
 }
 
@@ -255,7 +257,7 @@ async fn a_lost_coordinator_is_called_again_with_a_higher_epoch() {
     assert!(second.hello().await.stream_epoch > epoch);
     let load = second.load("a Load", |_| true).await;
     assert_eq!(load.sequence, 1, "each stream counts for itself");
-    let elsewhere = v1::GoElsewhere { reason: "stopping".into() };
+    let elsewhere = v1::GoElsewhere { reason: "stopping".into(), back_in_ms: None };
     second.send(ToAgent::GoElsewhere(elsewhere)).await;
     coordinator.attached().await.hello().await;
     agent.stop().await;

@@ -5,10 +5,12 @@
 //! refusal and asks elsewhere, which is right for a coordinator that does not read.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use usher_placement::host::{Limits, Report, VersionedSettings};
+use usher_proto::SetDrainAnswer;
 use usher_types::{
     DoorKind, EndReason, Hello, Latency, OperationName, PendingPlace, PoolName, RefusalReason, Replica,
     Session, Token, ToldOutcome,
@@ -17,6 +19,7 @@ use usher_types::{
 use super::identity::StreamEpochs;
 use super::listing::Listing;
 use super::status::HostStatus;
+use crate::drain::DrainKeeper;
 use crate::report::StreamsHeld;
 
 /// Commands that wait for the host: above the places of a burst from several coordinators.
@@ -43,6 +46,8 @@ pub enum Answer {
         /// Absent: the host cannot tell.
         exists: Option<bool>,
     },
+    /// To a drain that was to be kept.
+    Drain(SetDrainAnswer),
     /// To a ping.
     Pong {
         /// As in the ping.
@@ -53,6 +58,9 @@ pub enum Answer {
 /// What coordinators want of a host.
 #[derive(Debug)]
 pub enum HostCommand {
+    /// The list of coordinators has changed, or one of them turned out to be another name of another: as
+    /// [`StreamsHeld::counted`] says when this is taken.
+    Coordinators,
     /// A stream is open: the state should go out with the ages of now.
     Attached {
         /// The number of the coordinator.
@@ -107,6 +115,13 @@ pub enum HostCommand {
         /// Where the answer goes.
         reply: oneshot::Sender<Box<HostStatus>>,
     },
+    /// A drain was to be kept: the host says so in its reports before anybody is answered.
+    DrainKept {
+        /// What became of it.
+        answer: SetDrainAnswer,
+        /// Where the answer goes.
+        reply: mpsc::Sender<Answer>,
+    },
     /// The settings of a pool.
     Settings {
         /// The number of the coordinator that says so.
@@ -138,10 +153,14 @@ pub struct HostHandle {
     pub epochs: Arc<StreamEpochs>,
     /// Coordinators that it has a stream to.
     pub streams_held: StreamsHeld,
+    /// Keeps its drain.
+    pub drains: DrainKeeper,
     /// Takes commands.
     pub commands: mpsc::Sender<HostCommand>,
     /// Its newest state. Absent before the first measurement.
     pub load: watch::Receiver<Option<Arc<Report>>>,
+    /// Reports that it has made: one that a stream did not take in time is replaced by the next.
+    pub reports: Arc<AtomicU64>,
     /// Its newest window. Absent before the first period.
     pub latency: watch::Receiver<Option<Arc<Latency>>>,
     /// Its resources. Absent before the first look.

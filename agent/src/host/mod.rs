@@ -13,6 +13,7 @@ mod held_seats;
 pub mod identity;
 pub mod listing;
 pub mod machine;
+mod occupancy_log;
 mod open;
 mod source;
 pub mod status;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::sync::{Notify, mpsc, watch};
-use usher_placement::host::{CoreSettings, HostCore, Standing};
+use usher_placement::host::{CoreSettings, HostCore};
 use usher_runtime::clock::Clock;
 use usher_types::{BootId, DoorKind, Hello, HostId, OperationName, Replica};
 
@@ -15,11 +15,14 @@ use super::baselines::BaselineStore;
 use super::handle::{COMMANDS, HostHandle, PlaceNews};
 use super::identity::{self, HostIdError, StreamEpochs};
 use super::listing::Listing;
+use super::occupancy_log::OccupancyLog;
 use super::source::SourceEvent;
 use super::task::{HostTask, Inputs, Outputs};
 use crate::admission::{PlacesError, PlacesFile};
+use crate::drain::{DrainFile, DrainKeeper};
 use crate::latency::baseline_file::{BaselineFile, BaselineOwner};
 use crate::report::StreamsHeld;
+use crate::standing::StandingBoard;
 
 /// Events of a source that wait for the host: some seconds of a busy machine's timings.
 const SOURCE_EVENTS: usize = 256;
@@ -33,6 +36,14 @@ pub enum OpenError {
     /// Its book.
     #[error(transparent)]
     Places(#[from] PlacesError),
+    /// The file for its occupancy.
+    #[error("cannot open the log of occupancy {}", path.display())]
+    OccupancyLog {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
 }
 
 /// Where the baselines of a host come from.
@@ -62,8 +73,10 @@ pub struct HostSetup {
     pub placed: Option<(usize, mpsc::Sender<PlaceNews>)>,
     /// Whether the source can be asked for a fresh look.
     pub refreshable: bool,
+    /// Every change of its users and places is written to this file. Absent: nowhere.
+    pub occupancy_log: Option<PathBuf>,
     /// What the host says of itself beside its measurements.
-    pub standing: watch::Receiver<Standing>,
+    pub board: StandingBoard,
 }
 
 /// A host that is ready to run.
@@ -92,6 +105,9 @@ pub fn open(
     hello: impl FnOnce(HostId) -> Hello,
 ) -> Result<OpenHost, OpenError> {
     let hello = hello(identity::load_or_make(&setup.state_folder)?);
+    let drain = DrainFile::new(&setup.state_folder, setup.boot_id.clone());
+    let standing = setup.board.whole();
+    let drains = DrainKeeper::open(drain, setup.board);
     let places = PlacesFile::new(&setup.runtime_folder, setup.boot_id);
     let kept = places.load()?;
     if !kept.book.is_empty() {
@@ -108,20 +124,30 @@ pub fn open(
     let (sessions, sessions_out) = watch::channel(None);
     let (inventory, inventory_out) = watch::channel(None);
     let (door, door_out) = watch::channel(DoorKind::default());
+    let streams_held = StreamsHeld::default();
     let inputs = Inputs {
         commands: commands_in,
         source,
         refresh: setup.refreshable.then(|| refresh.clone()),
         placed: setup.placed,
-        standing: setup.standing,
+        standing,
+        streams: streams_held.clone(),
     };
-    let outputs = Outputs { load, latency, sessions, door };
+    let occupancy = setup.occupancy_log.map(|path| {
+        OccupancyLog::open(&path, hello.host_name.as_str())
+            .map_err(|source| OpenError::OccupancyLog { path, source })
+    });
+    let occupancy = occupancy.transpose()?;
+    let reports = Arc::default();
+    let outputs = Outputs { load, reports: Arc::clone(&reports), latency, sessions, door, occupancy };
     let handle = HostHandle {
         hello: Arc::new(hello),
         epochs: Arc::new(StreamEpochs::default()),
-        streams_held: StreamsHeld::default(),
+        streams_held,
+        drains,
         commands,
         load: load_out,
+        reports,
         latency: latency_out,
         inventory: inventory_out,
         sessions: sessions_out,

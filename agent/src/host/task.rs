@@ -8,6 +8,7 @@
 //! A report goes out with every measurement, and within 100 ms when users or places change between two.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Notify, mpsc, watch};
@@ -24,28 +25,33 @@ use super::calls::CallCounter;
 use super::handle::{Answer, HostCommand, PlaceNews};
 use super::held_seats::HeldSeats;
 use super::listing::{Listing, same_sessions};
+use super::occupancy_log::OccupancyLog;
 use super::source::SourceEvent;
 use super::status::HostStatus;
 use crate::admission::PlacesFile;
+use crate::report::StreamsHeld;
+
+mod checks;
+
+use checks::WaitingCheck;
 
 /// Shortest time between two reports that are not measurements: a burst of logins is told in few messages, and still
 /// faster than anybody logs in.
 const PUBLISH_GAP: Duration = Duration::from_millis(100);
 /// Commands decided with one write of the book.
 const BATCH: usize = 256;
-/// Longest wait for a fresh look at the sessions before a check is answered with what is known.
-const CHECK_WAIT: Duration = Duration::from_secs(1);
-/// Checks that wait for that look; more are answered with what is known.
-const CHECKS_WAITING: usize = 1024;
 
 /// Where a host shows its state.
 #[derive(Debug)]
 pub(crate) struct Outputs {
     pub(crate) load: watch::Sender<Option<Arc<Report>>>,
+    /// Counts the reports that were made.
+    pub(crate) reports: Arc<AtomicU64>,
     pub(crate) latency: watch::Sender<Option<Arc<Latency>>>,
     pub(crate) sessions: watch::Sender<Option<Arc<Listing<Session>>>>,
     /// What the pool says that the host's door speaks.
     pub(crate) door: watch::Sender<DoorKind>,
+    pub(crate) occupancy: Option<OccupancyLog>,
 }
 
 /// Where a host's input comes from.
@@ -59,14 +65,8 @@ pub(crate) struct Inputs {
     pub(crate) placed: Option<(usize, mpsc::Sender<PlaceNews>)>,
     /// What the host says of itself beside its measurements.
     pub(crate) standing: watch::Receiver<Standing>,
-}
-
-#[derive(Debug)]
-struct WaitingCheck {
-    check_id: u64,
-    session_id: String,
-    user: String,
-    reply: mpsc::Sender<Answer>,
+    /// Whom it reports to.
+    pub(crate) streams: StreamsHeld,
 }
 
 /// The task of one host.
@@ -148,6 +148,7 @@ impl HostTask {
                 () = at(reach_at) => self.follow_reach(),
                 () = at(self.checks_due) => self.answer_checks(),
             }
+            self.outputs.note_occupancy(&self.core, &*self.clock);
         }
         self.save_baselines().await;
         if let Some(baselines) = &mut self.baselines {
@@ -183,6 +184,7 @@ impl HostTask {
         if self.core.told_more_than(&self.told) {
             self.keep_book().await;
         }
+        self.outputs.reports.fetch_add(1, Ordering::Relaxed);
         self.outputs.load.send_replace(Some(Arc::new(report)));
     }
 
@@ -216,6 +218,10 @@ impl HostTask {
         let mut answers = Vec::new();
         let was_latched = self.core.latched();
         let mut changed = self.core.expire(self.clock.now());
+        // Whoever kept a drain told the board before it came here.
+        if self.inputs.standing.has_changed().unwrap_or(false) {
+            self.take_standing().await;
+        }
         for command in batch.drain(..) {
             changed |= self.decide(command, &mut answers);
         }
@@ -257,6 +263,14 @@ impl HostTask {
     fn decide(&mut self, command: HostCommand, answers: &mut Vec<(mpsc::Sender<Answer>, Answer)>) -> bool {
         let now = self.clock.now();
         match command {
+            HostCommand::Coordinators => {
+                let counted = self.inputs.streams.counted();
+                let counted = counted.iter().map(|(number, name)| (*number, name.as_str()));
+                self.core.number_coordinators(counted);
+                self.dirty = true;
+                // What they may have been told must outlive this agent.
+                true
+            }
             HostCommand::Attached { from } => {
                 self.core.stream_opened(from);
                 self.dirty = true;
@@ -268,7 +282,8 @@ impl HostTask {
                 false
             }
             HostCommand::Detached { from } => {
-                self.core.stream_closed(from);
+                // The other coordinators hear at once that there is one stream less.
+                self.dirty |= self.core.stream_closed(from);
                 false
             }
             HostCommand::Expect { from, place, ask, limits, reply } => {
@@ -304,6 +319,13 @@ impl HostTask {
             HostCommand::ConfirmedElsewhere { age } => self.core.confirmed_elsewhere(age, now),
             HostCommand::ResetBaselines { operation } => {
                 self.forget_baselines(operation.as_ref());
+                false
+            }
+            HostCommand::DrainKept { answer, reply } => {
+                // The next report is at once, and none of before is after the answer.
+                self.published = None;
+                self.dirty = true;
+                answers.push((reply, Answer::Drain(answer)));
                 false
             }
             HostCommand::Settings { from, pool, settings } => {
@@ -343,31 +365,6 @@ impl HostTask {
                 self.publish_sessions();
             }
         }
-    }
-
-    fn ask_for_refresh(&self) -> bool {
-        self.inputs.refresh.as_ref().map(|refresh| refresh.notify_one()).is_some()
-    }
-
-    fn check(&mut self, check: WaitingCheck) {
-        if self.checks.len() < CHECKS_WAITING && self.ask_for_refresh() {
-            self.checks.push(check);
-            self.checks_due.get_or_insert_with(|| Instant::now() + CHECK_WAIT);
-        } else {
-            self.answer_check(check);
-        }
-    }
-
-    fn answer_checks(&mut self) {
-        self.checks_due = None;
-        for check in std::mem::take(&mut self.checks) {
-            self.answer_check(check);
-        }
-    }
-
-    fn answer_check(&self, check: WaitingCheck) {
-        let exists = self.core.has_session(&check.session_id, &check.user);
-        send(&check.reply, Answer::Session { check_id: check.check_id, exists });
     }
 
     async fn take_event(&mut self, event: SourceEvent) {
@@ -470,6 +467,8 @@ impl HostTask {
             self.told = told;
         }
         self.book_is_unkept = !is_kept;
+        // Before anybody is answered.
+        self.outputs.note_occupancy(&self.core, &*self.clock);
         is_kept
     }
 }

@@ -46,13 +46,14 @@ fn hello(host_id: HostId) -> Hello {
 
 fn opened(folder: &std::path::Path, names: NameSettings) -> OpenHost {
     let setup = HostSetup {
+        occupancy_log: None,
         state_folder: folder.join("state"),
         runtime_folder: folder.join("run"),
         boot_id: BootId::new("b1").unwrap(),
         baselines: BaselineSource::Kept,
         placed: None,
         refreshable: false,
-        standing: tokio::sync::watch::channel(Default::default()).1,
+        board: crate::standing::StandingBoard::default(),
     };
     let core = CoreSettings {
         pool: PoolName::new("desk").unwrap(),
@@ -75,7 +76,7 @@ async fn names_told(handle: &mut HostHandle, is_right: impl Fn(&Listing<Session>
 
 fn settings(version: u64, user_names: UserNames) -> HostCommand {
     let policy = Policy { user_names, ..Policy::default() };
-    let settings = VersionedSettings { version, policy, marks: HostMarks::default() };
+    let settings = VersionedSettings { version, policy, hash: None, marks: HostMarks::default() };
     HostCommand::Settings { from: 0, pool: PoolName::new("desk").unwrap(), settings: Box::new(settings) }
 }
 

@@ -17,7 +17,7 @@ use usher_types::{Drain, DrainMode};
 
 use super::protocol::{Answer, MAX_REQUEST_BYTES, Request};
 use super::status::StatusSource;
-use crate::drain::{DrainFile, MAX_REASON_CHARS};
+use crate::drain::{DrainKeeper, MAX_REASON_CHARS};
 use crate::host::{HostCommand, HostStatus};
 use crate::socket_file::{SocketFile, bind_stream};
 use crate::standing::StandingBoard;
@@ -50,12 +50,10 @@ pub struct LocalServer {
 #[derive(Debug)]
 pub(crate) struct Subject {
     pub(crate) status: StatusSource,
-    pub(crate) drain: DrainFile,
+    pub(crate) drain: DrainKeeper,
     pub(crate) board: StandingBoard,
     /// Where login names are looked up by their numbers.
     pub(crate) passwd: PathBuf,
-    /// Orders the changes of the drain: the file and the board must not end differently.
-    pub(crate) changing: tokio::sync::Mutex<()>,
 }
 
 impl LocalServer {
@@ -161,24 +159,10 @@ impl Subject {
         self.keep(Some(Drain { mode, reason: reason.to_owned(), author, no_reconnect })).await
     }
 
-    /// On the disk first: a drain that was confirmed must not be gone after a loss of power.
     async fn keep(&self, drain: Option<Drain>) -> Answer {
-        let _changing = self.changing.lock().await;
-        let (file, kept) = (self.drain.clone(), drain.clone());
-        let saved = tokio::task::spawn_blocking(move || file.save(kept.as_ref())).await;
-        match saved {
-            Ok(Ok(())) => {
-                match &drain {
-                    Some(drain) => {
-                        tracing::info!(author = drain.author, reason = drain.reason, "drained here")
-                    }
-                    None => tracing::info!("undrained here"),
-                }
-                self.board.change(|parts| parts.drain.clone_from(&drain));
-                Answer::Drained(drain)
-            }
-            Ok(Err(error)) => Answer::Error(error.to_string()),
-            Err(error) => Answer::Error(format!("the thread that writes broke off: {error}")),
+        match self.drain.keep(drain.clone()).await {
+            Ok(_) => Answer::Drained(drain),
+            Err(why) => Answer::Error(why),
         }
     }
 }

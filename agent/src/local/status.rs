@@ -12,8 +12,8 @@ use tokio::sync::{mpsc, watch};
 use usher_availability::PeriodCounts;
 use usher_types::{BootTime, CollectorState, Drain, Load, OperationWindow, Readiness};
 
-use super::streams::{Stream, held_back_for};
-use crate::config::AgentConfig;
+use super::streams::{Stream, held_back_for, service_json, unanswered};
+use crate::coordinators::{Coordinator, ServiceStatus};
 use crate::host::{HostHandle, HostStatus};
 use crate::latency::counters::IngestCounters;
 use crate::latency::listener::TimingBatch;
@@ -24,7 +24,8 @@ use crate::standing::Parts;
 #[derive(Debug)]
 pub(crate) struct StatusSource {
     pub(crate) host: HostHandle,
-    pub(crate) settings: watch::Receiver<Arc<AgentConfig>>,
+    /// What came of the services that DNS is asked for.
+    pub(crate) services: watch::Receiver<Arc<[ServiceStatus]>>,
     /// What became of timings, and why some sockets are not open. Absent: timings are not asked for.
     pub(crate) timings: Option<(Arc<IngestCounters>, Vec<String>)>,
     /// Says how many timings wait.
@@ -53,6 +54,7 @@ impl StatusSource {
             ("timings", Some(self.timings_json(&status))),
             ("operations", Some(operations(&status))),
             ("streams", Some(self.streams(&status, |stream, now| stream.json(now)).into())),
+            ("services", self.services()),
             ("queues", Some(self.queues(&status))),
             ("held_back", Some(json!(self.held_back(&status)))),
         ])
@@ -60,23 +62,35 @@ impl StatusSource {
 
     /// The stream to each coordinator, judged by `judge`.
     fn streams<T>(&self, status: &HostStatus, judge: impl Fn(Stream<'_>, BootTime) -> T) -> Vec<T> {
-        let coordinators = self.settings.borrow().coordinators.clone();
+        let coordinators = self.host.streams_held.list();
         let report = self.host.load.borrow().clone();
         let now = self.clock.now();
-        let stream = |(number, coordinator): (usize, &String)| {
-            let is_unheard = status.unheard.contains(coordinator);
+        let name = |number| coordinators.iter().find(|known| known.number == number);
+        let stream = |known: &Coordinator| {
+            let Coordinator { number, target, origin } = known;
+            let number = *number;
+            let held = self.host.streams_held.status(number);
+            let is_unheard = status.unheard.contains(target);
             // The last report may be of a moment in which one was not heard that is heard now.
             let report = report.as_deref().filter(|_| is_unheard);
             let stream = Stream {
-                coordinator,
+                coordinator: target,
+                origin,
+                same_as: held.same_as.and_then(name).map(|same| same.target.as_str()),
                 is_open: self.host.streams_held.to(number) > 0,
                 is_unheard,
-                status: self.host.streams_held.status(number),
+                status: held,
                 held_back: held_back_for(number, report),
             };
             judge(stream, now)
         };
-        coordinators.iter().enumerate().map(stream).collect()
+        coordinators.iter().map(stream).collect()
+    }
+
+    /// Absent: the settings name no service.
+    fn services(&self) -> Option<Value> {
+        let services = self.services.borrow();
+        (!services.is_empty()).then(|| services.iter().map(service_json).collect())
     }
 
     fn queues(&self, status: &HostStatus) -> Value {
@@ -130,7 +144,8 @@ impl StatusSource {
             (self.host.streams_held.count() == 0).then(|| "reports: no coordinator is attached".to_owned()),
         ];
         let silent = self.streams(status, |stream, now| stream.silence(now));
-        told.into_iter().chain(silent).flatten().collect()
+        let services: Vec<_> = self.services.borrow().iter().map(unanswered).collect();
+        told.into_iter().chain(silent).chain(services).flatten().collect()
     }
 }
 

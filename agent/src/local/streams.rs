@@ -8,6 +8,7 @@ use usher_placement::host::{HeldBack, Report};
 use usher_types::BootTime;
 
 use super::status::{known, seconds};
+use crate::coordinators::{Origin, ServiceStatus};
 use crate::report::{StreamPhase, StreamStatus};
 
 /// One coordinator, as the host sees it.
@@ -15,6 +16,10 @@ use crate::report::{StreamPhase, StreamStatus};
 pub(super) struct Stream<'a> {
     /// Its address.
     pub(super) coordinator: &'a str,
+    /// Where it is known from.
+    pub(super) origin: &'a Origin,
+    /// The address that this is another name of.
+    pub(super) same_as: Option<&'a str>,
     /// A stream is open, whether it has greeted us or not.
     pub(super) is_open: bool,
     /// No ticks come of it.
@@ -22,6 +27,35 @@ pub(super) struct Stream<'a> {
     pub(super) status: StreamStatus,
     /// What is kept free for it.
     pub(super) held_back: HeldBack,
+}
+
+fn nonzero(count: u64) -> Option<Value> {
+    (count > 0).then(|| json!(count))
+}
+
+/// What came of a service that DNS is asked for.
+pub(super) fn service_json(status: &ServiceStatus) -> Value {
+    let unusable = status.unusable.as_ref();
+    known([
+        ("service", Some(json!(status.service))),
+        ("known", Some(json!(status.known))),
+        ("remembered", Some(json!(status.is_remembered))),
+        ("error", status.error.as_ref().map(|error| json!(error))),
+        ("unusable", unusable.map(|(count, _)| json!(count))),
+        ("unusable_error", unusable.map(|(_, first)| json!(first))),
+        ("left_out", (status.left_out > 0).then(|| json!(status.left_out))),
+    ])
+}
+
+/// One sentence about a service that DNS does not answer for. Absent: it does.
+pub(super) fn unanswered(status: &ServiceStatus) -> Option<String> {
+    let error = status.error.as_ref()?;
+    let known = match (status.known, status.is_remembered) {
+        (0, _) => "no coordinator is known from it".to_owned(),
+        (known, true) => format!("{known} coordinators are remembered from an earlier run"),
+        (known, false) => format!("{known} coordinators are known from its last answer"),
+    };
+    Some(format!("service {}: {error}; {known}", status.service))
 }
 
 /// What the host keeps free for the coordinator of this number alone.
@@ -40,11 +74,15 @@ impl Stream<'_> {
         let error = status.last_error.as_ref();
         known([
             ("coordinator", Some(json!(self.coordinator))),
+            ("service", self.service().map(|service| json!(service))),
+            ("remembered", matches!(self.origin, Origin::Remembered(_)).then_some(json!(true))),
+            ("same_as", self.same_as.map(|same_as| json!(same_as))),
             ("attached", Some(json!(self.is_open))),
             ("heard", Some(json!(!self.is_unheard))),
             ("state", Some(json!(status.phase.as_str()))),
             ("since_seconds", status.since.map(|since| seconds(now.since(since)))),
             ("last_tick_age_seconds", status.heard.map(|heard| seconds(now.since(heard)))),
+            ("superseded_reports", nonzero(status.superseded_reports)),
             ("failures", (status.failures > 0).then(|| json!(status.failures))),
             ("last_error", error.map(|(why, _)| json!(why))),
             ("last_error_age_seconds", error.map(|(_, at)| seconds(now.since(*at)))),
@@ -52,6 +90,13 @@ impl Stream<'_> {
             ("held_back_users", (self.held_back.users > 0).then(|| json!(self.held_back.users))),
             ("held_back_places", (self.held_back.places > 0).then(|| json!(self.held_back.places))),
         ])
+    }
+
+    fn service(&self) -> Option<&str> {
+        match self.origin {
+            Origin::Settings => None,
+            Origin::Service(service) | Origin::Remembered(service) => Some(service),
+        }
     }
 
     /// One sentence about a coordinator that is not heard. Absent: it is.
@@ -89,7 +134,8 @@ mod tests {
 
     fn stream(status: StreamStatus, is_unheard: bool) -> Stream<'static> {
         let held_back = HeldBack { users: 7, places: 2 };
-        Stream { coordinator: "c2.example:7443", is_open: false, is_unheard, status, held_back }
+        let (coordinator, origin) = ("c2.example:7443", &Origin::Settings);
+        Stream { coordinator, origin, same_as: None, is_open: false, is_unheard, status, held_back }
     }
 
     #[test]
@@ -100,7 +146,7 @@ mod tests {
             next_call: Some(at(60)),
             failures: 3,
             last_error: Some(("AlreadyExists: the id is in use".into(), at(35))),
-            heard: None,
+            ..StreamStatus::default()
         };
         let refused = stream(status, true);
         let expected = "coordinator c2.example:7443 is not heard for 30 s: it refuses this host: AlreadyExists: the id \

@@ -10,7 +10,7 @@ use usher_types::{BootId, Endpoint, Hello, HostId, HostName, PoolName, Zone};
 
 use super::{AgentError, Tasks};
 use crate::config::AgentConfig;
-use crate::drain::DrainFile;
+use crate::coordinators::ServiceStatus;
 use crate::hooks::run_hooks;
 use crate::host::machine::{Measuring, OtherCollectors, run_periods};
 use crate::host::{BaselineSource, HostHandle, HostSetup, OpenHost, SourceEvent, open};
@@ -28,6 +28,8 @@ const TIMINGS: usize = 1024;
 /// Starts everything of this machine's host but its streams.
 pub(super) async fn start(
     settings: &watch::Receiver<Arc<AgentConfig>>,
+    coordinators: &[String],
+    services: watch::Receiver<Arc<[ServiceStatus]>>,
     boot: &BootId,
     clock: &Arc<dyn Clock>,
     names: NameSettings,
@@ -48,20 +50,19 @@ pub(super) async fn start(
         periods: config.latency.periods,
         max_names: config.latency.max_names,
         names,
-        coordinators: config.coordinators.clone(),
+        coordinators: coordinators.to_vec(),
         report_interval: config.report_interval.get(),
     };
-    let drain = DrainFile::new(&config.state_dir, boot.clone());
     let board = StandingBoard::default();
-    board.change(|parts| parts.drain = drain.load());
     let setup = HostSetup {
+        occupancy_log: None,
         state_folder: config.state_dir.clone(),
         runtime_folder: config.runtime_dir.clone(),
         boot_id: boot.clone(),
         baselines: BaselineSource::Kept,
         placed: None,
         refreshable: true,
-        standing: board.whole(),
+        board: board.clone(),
     };
     let hello = |host_id: HostId| Hello {
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -84,14 +85,15 @@ pub(super) async fn start(
     };
     let opened = open(setup, core, clock.clone(), hello)
         .map_err(|source| AgentError::Open { name: name.to_string(), source })?;
-    Ok(start_tasks(settings, clock, opened, (drain, board), tasks).await)
+    Ok(start_tasks(settings, services, clock, opened, board, tasks).await)
 }
 
 async fn start_tasks(
     settings: &watch::Receiver<Arc<AgentConfig>>,
+    services: watch::Receiver<Arc<[ServiceStatus]>>,
     clock: &Arc<dyn Clock>,
     opened: OpenHost,
-    (drain, board): (DrainFile, StandingBoard),
+    board: StandingBoard,
     tasks: &mut Tasks,
 ) -> HostHandle {
     let config = settings.borrow().clone();
@@ -102,7 +104,7 @@ async fn start_tasks(
     let latency = listen(config, timings_in, tasks).await;
     let status = StatusSource {
         host: handle.clone(),
-        settings: settings.clone(),
+        services,
         timings: latency.clone(),
         timings_queue,
         clock: clock.clone(),
@@ -110,10 +112,9 @@ async fn start_tasks(
     };
     let subject = Subject {
         status,
-        drain,
+        drain: handle.drains.clone(),
         board: board.clone(),
         passwd: config.root.join("etc/passwd"),
-        changing: tokio::sync::Mutex::default(),
     };
     serve_commands(config, subject, tasks);
     start_tries(settings, &handle, board.clone(), &events, tasks);

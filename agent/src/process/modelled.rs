@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::sync::watch;
-use usher_placement::host::{CoreSettings, NameSettings, Standing};
+use usher_placement::host::{CoreSettings, NameSettings};
 use usher_runtime::clock::Clock;
 use usher_types::{
     BootId, Endpoint, Hello, HostId, HostName, IdError, OperationName, PoolName, Replica, ResourceId, Zone,
@@ -14,6 +13,7 @@ use super::machine::incarnation_ms;
 use super::{AgentError, Tasks, place_news};
 use crate::config::AgentConfig;
 use crate::host::{BaselineSource, HostHandle, HostSetup, Listing, OpenHost, open};
+use crate::standing::StandingBoard;
 use crate::virtual_hosts::{
     CORES, FIXED_BASELINE_US, MEMORY_BYTES, ModelHost, ModelKind, OPERATION, Slot, Source, Ticker,
     VirtualOptions,
@@ -22,29 +22,31 @@ use crate::virtual_hosts::{
 /// Starts everything of the modelled hosts but their streams.
 pub(super) fn start(
     config: &AgentConfig,
+    coordinators: &[String],
     options: &VirtualOptions,
     boot: &BootId,
     clock: &Arc<dyn Clock>,
     names: &NameSettings,
     tasks: &mut Tasks,
 ) -> Result<Vec<HostHandle>, AgentError> {
-    allow_many_connections(options.count * config.coordinators.len());
+    allow_many_connections(options.count * coordinators.len().max(config.coordinators.len()));
     let (places_in, places) = place_news();
     let mut slots = Vec::with_capacity(options.count);
     let mut handles = Vec::with_capacity(options.count);
     for index in 0..options.count {
         let name = HostName::new(options.name(index))?;
         let setup = HostSetup {
+            occupancy_log: options.log.clone(),
             state_folder: config.state_dir.join(format!("virtual-{}", options.number(index))),
             runtime_folder: config.runtime_dir.join(format!("virtual-{}", options.number(index))),
             boot_id: boot.clone(),
             baselines: baselines(options, index)?,
             placed: (options.kind == ModelKind::Model).then(|| (index, places_in.clone())),
             refreshable: false,
-            // A model says nothing of itself beside its values.
-            standing: watch::channel(Standing::default()).1,
+            // A model says nothing of itself beside its values, but that it is drained.
+            board: StandingBoard::default(),
         };
-        let core = core_settings(config, &**clock, names)?;
+        let core = core_settings(config, coordinators, &**clock, names)?;
         let hello = hello(config, options, index, boot, &core, &name)?;
         let opened = open(setup, core, clock.clone(), hello)
             .map_err(|source| AgentError::Open { name: name.to_string(), source })?;
@@ -78,6 +80,7 @@ fn baselines(options: &VirtualOptions, index: usize) -> Result<BaselineSource, A
 
 fn core_settings(
     config: &AgentConfig,
+    coordinators: &[String],
     clock: &dyn Clock,
     names: &NameSettings,
 ) -> Result<CoreSettings, AgentError> {
@@ -89,7 +92,7 @@ fn core_settings(
         periods: config.latency.periods,
         max_names: config.latency.max_names,
         names: names.clone(),
-        coordinators: config.coordinators.clone(),
+        coordinators: coordinators.to_vec(),
         report_interval: config.report_interval.get(),
     })
 }

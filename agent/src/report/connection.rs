@@ -2,27 +2,31 @@
 //!
 //! After any loss within a random time that the coordinator chose, so that a farm does not come back in one second.
 //! A coordinator that refuses us (a wrong certificate, an id that is in use) is asked again slowly and logged once:
-//! only a person can mend that, and a log full of it hides the rest.
+//! only a person can mend that, and a log full of it hides the rest. One that turns out to be another name of a
+//! coordinator that has a stream already rests until that stream is lost, and is looked at now and then: a name may come to
+//! mean another coordinator.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use rand::RngExt;
+use rand::rngs::StdRng;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
+use usher_proto::error::{error_info, reason};
 use usher_proto::v1::agent_service_client::AgentServiceClient;
 use usher_proto::v1::attach_request::Message;
-use usher_proto::{v1, write};
+use usher_proto::{SetDrain, SetDrainAnswer, v1, write};
 use usher_runtime::backoff::Reconnect;
 use usher_runtime::clock::Clock;
-use usher_runtime::net::{ConnectError, PLAIN_HINT, Timeouts, connect};
-use usher_runtime::tls::TlsFiles;
+use usher_runtime::net::{ConnectError, Dial, PLAIN_HINT};
 use usher_types::{Goodbye, Hello};
 
 use super::inbound::{Wanted, wanted};
 use super::outbound::{NewestTick, OutEnd, Outbound};
+use crate::coordinators::Losses;
 use crate::host::handle::ANSWERS;
 use crate::host::{Answer, HostCommand, HostHandle};
 use crate::sample::describe;
@@ -35,6 +39,8 @@ const ATTACH_WAIT: Duration = Duration::from_secs(10);
 const GOODBYE_WAIT: Duration = Duration::from_secs(1);
 /// Longest wait before a coordinator that refuses us is asked again; the shortest is half of it.
 const REFUSED_WAIT: Duration = Duration::from_secs(30);
+/// Longest wait before another name of a coordinator is looked at again; the shortest is half of it.
+const REST_WAIT: Duration = Duration::from_secs(60);
 /// Messages that are handed to the connection and not yet taken by it: an answer and the report that follows from it.
 /// More would only grow old there.
 const OUT: usize = 2;
@@ -49,14 +55,28 @@ pub struct Reporter {
     pub number: usize,
     /// Its address, `host:port`.
     pub target: String,
-    /// Our certificate. Absent: plain, which only goes to this machine.
-    pub tls: Option<TlsFiles>,
+    /// How it is reached.
+    pub dial: Arc<dyn Dial>,
     /// The host.
     pub host: HostHandle,
+    /// Hears when the stream is lost.
+    pub losses: Losses,
     /// Boot-time clock.
     pub clock: Arc<dyn Clock>,
+    /// Draws its waits. One of its own, so that no two streams wait for equally long.
+    pub rng: StdRng,
     /// Says when to stop.
     pub leaving: Leaving,
+}
+
+/// Why another name of a coordinator rests no more.
+enum Rested {
+    /// For as long as it may.
+    Long,
+    /// The stream under the other name is lost.
+    UntilLoss,
+    /// The agent leaves.
+    UntilEnd,
 }
 
 /// Why a stream ended.
@@ -64,8 +84,8 @@ pub struct Reporter {
 enum StreamEnd {
     #[error("said good-bye")]
     Goodbye,
-    #[error("the coordinator sends us elsewhere: {0}")]
-    Elsewhere(String),
+    #[error("the coordinator sends us elsewhere: {reason}{}", told_back_in(*back_in))]
+    Elsewhere { reason: String, back_in: Option<Duration> },
     #[error("the coordinator ended the stream")]
     Ended,
     #[error("no answer to attach within {} s", ATTACH_WAIT.as_secs())]
@@ -80,6 +100,10 @@ enum StreamEnd {
     PlainHungUp(Box<Status>),
     #[error(transparent)]
     Connect(#[from] Box<ConnectError>),
+}
+
+fn told_back_in(after: Option<Duration>) -> String {
+    after.map(|after| format!(", and may be back in {} s", after.as_secs())).unwrap_or_default()
 }
 
 impl StreamEnd {
@@ -113,12 +137,14 @@ impl Reporter {
     pub async fn run(mut self) {
         let mut reconnect = Reconnect::new();
         let mut last_failure = String::new();
-        let mut wait = reconnect.wait(self.clock.now(), &mut rand::rng());
+        let mut wait = reconnect.wait(self.clock.now(), &mut self.rng);
         let mut is_refused = false;
         let streams = self.host.streams_held.clone();
         loop {
             let now = self.clock.now();
-            streams.waits(self.number, is_refused, now, now + wait);
+            if !wait.is_zero() {
+                streams.waits(self.number, is_refused, now, now + wait);
+            }
             tokio::select! {
                 _ = self.leaving.wait_for(Option::is_some) => return,
                 () = tokio::time::sleep(wait) => {}
@@ -128,15 +154,25 @@ impl Reporter {
             streams.ended(self.number, end.to_string(), self.clock.now());
             // The host may be gone, and then it counts on nobody.
             let _ = self.host.commands.send(HostCommand::Detached { from: self.number }).await;
+            if let Some(same_as) = self.same_as(&end) {
+                wait = match self.rest(same_as).await {
+                    Rested::Long => Duration::ZERO,
+                    // As everybody who lost that stream, this name waits its time.
+                    Rested::UntilLoss => reconnect.wait(self.clock.now(), &mut self.rng),
+                    Rested::UntilEnd => return,
+                };
+                continue;
+            }
             if matches!(end, StreamEnd::Goodbye | StreamEnd::HostGone) {
                 tracing::info!(host = %self.host.hello.host_name, coordinator = self.target, "detached: {end}");
                 return;
             }
+            self.losses.lost();
             is_refused = end.is_refusal();
             wait = if is_refused {
-                REFUSED_WAIT.mul_f64(0.5 + 0.5 * rand::rng().random::<f64>())
+                REFUSED_WAIT.mul_f64(0.5 + 0.5 * self.rng.random::<f64>())
             } else {
-                reconnect.wait(self.clock.now(), &mut rand::rng())
+                reconnect.wait(self.clock.now(), &mut self.rng)
             };
             let (why, host) = (end.to_string(), &self.host.hello.host_name);
             if why == last_failure {
@@ -145,6 +181,40 @@ impl Reporter {
                 tracing::warn!(%host, coordinator = self.target, ?wait, "not attached: {why}");
                 last_failure = why;
             }
+        }
+    }
+
+    /// The coordinator that this is another name of: it says so, or has given our stream up for one under that name.
+    fn same_as(&self, end: &StreamEnd) -> Option<usize> {
+        let streams = &self.host.streams_held;
+        let said = match end {
+            StreamEnd::Goodbye | StreamEnd::HostGone => return None,
+            StreamEnd::Status(status) => error_info(status),
+            _ => None,
+        };
+        let said = said.filter(|info| info.reason == reason::SAME_COORDINATOR);
+        let instance = said.as_ref().and_then(|info| info.metadata.get("instance_id"));
+        let named = instance.and_then(|instance| streams.number_of(instance));
+        named.or_else(|| streams.same_as(self.number)).filter(|same_as| *same_as != self.number)
+    }
+
+    /// Waits until the stream under the other name is lost, or for a while.
+    async fn rest(&mut self, same_as: usize) -> Rested {
+        let streams = self.host.streams_held.clone();
+        let mut losses = streams.losses();
+        let wait = REST_WAIT.mul_f64(0.5 + 0.5 * self.rng.random::<f64>());
+        let now = self.clock.now();
+        if streams.rests(self.number, same_as, now, now + wait) {
+            let (host, coordinator) = (&self.host.hello.host_name, self.target.as_str());
+            tracing::info!(%host, coordinator, same_as, "it is another name of a coordinator that has a stream");
+        }
+        // It counts for nothing from now on.
+        let _ = self.host.commands.send(HostCommand::Coordinators).await;
+        let lost = losses.wait_for(|_| streams.same_as(self.number).is_none());
+        tokio::select! {
+            _ = self.leaving.wait_for(Option::is_some) => Rested::UntilEnd,
+            _ = lost => Rested::UntilLoss,
+            () = tokio::time::sleep(wait) => Rested::Long,
         }
     }
 
@@ -166,15 +236,19 @@ impl Reporter {
         reconnect: &mut Reconnect,
         last_failure: &mut String,
     ) -> Result<(), StreamEnd> {
-        let channel =
-            connect(&self.target, self.tls.as_ref(), &Timeouts::default()).await.map_err(Box::new)?;
+        let channel = self.dial.dial(&self.target).await.map_err(Box::new)?;
         let (out, requests) = mpsc::channel(OUT);
-        out.send(self.hello()).await.map_err(|_| StreamEnd::Ended)?;
+        let epoch = self.host.epochs.next(self.clock.now());
+        out.send(self.hello(epoch)).await.map_err(|_| StreamEnd::Ended)?;
         let mut client = AgentServiceClient::new(channel);
         let attached = timeout(ATTACH_WAIT, client.attach(ReceiverStream::new(requests))).await;
         let attached = attached.map_err(|_| StreamEnd::NoAnswer)?;
         let messages = attached.map_err(|status| self.not_attached(status))?.into_inner();
 
+        // The host must know it before its stream.
+        if self.host.streams_held.stands_alone(self.number) {
+            self.tell(HostCommand::Coordinators).await?;
+        }
         let _held = self.host.streams_held.hold(self.number);
         let (reply, answers) = mpsc::channel(ANSWERS);
         let tick = Arc::new(NewestTick::default());
@@ -187,12 +261,8 @@ impl Reporter {
             leaving: self.leaving.clone(),
             out,
         };
-        self.host
-            .commands
-            .send(HostCommand::Attached { from: self.number })
-            .await
-            .map_err(|_| StreamEnd::HostGone)?;
-        let inbound = self.listen(messages, reply, &tick, reconnect, last_failure);
+        self.tell(HostCommand::Attached { from: self.number }).await?;
+        let inbound = self.listen(epoch, messages, reply, &tick, reconnect, last_failure);
         tokio::pin!(inbound);
         let out_end = tokio::select! {
             end = &mut inbound => return end,
@@ -207,20 +277,38 @@ impl Reporter {
         }
     }
 
+    async fn tell(&self, command: HostCommand) -> Result<(), StreamEnd> {
+        self.host.commands.send(command).await.map_err(|_| StreamEnd::HostGone)
+    }
+
     fn not_attached(&self, status: Status) -> StreamEnd {
         // A status that came over the wire has no cause here.
         let hung_up = std::error::Error::source(&status).is_some();
-        if hung_up && self.tls.is_none() { StreamEnd::PlainHungUp(Box::new(status)) } else { status.into() }
+        if hung_up && self.dial.is_plain() { StreamEnd::PlainHungUp(Box::new(status)) } else { status.into() }
     }
 
-    fn hello(&self) -> v1::AttachRequest {
-        let hello =
-            Hello { stream_epoch: self.host.epochs.next(self.clock.now()), ..(*self.host.hello).clone() };
-        v1::AttachRequest { message: Some(Message::Hello(write::hello(&hello))) }
+    fn hello(&self, stream_epoch: u64) -> v1::AttachRequest {
+        let hello = Hello { stream_epoch, ..(*self.host.hello).clone() };
+        // What the program can do, not what the host is.
+        let held_instance_ids = self.host.streams_held.instances_beside(self.number);
+        let hello = v1::Hello { keeps_drain: true, held_instance_ids, ..write::hello(&hello) };
+        v1::AttachRequest { message: Some(Message::Hello(hello)) }
+    }
+
+    /// Keeps a drain while the stream goes on: a disk may take its time. The host's task answers, after it has said so in
+    /// its reports.
+    fn keep_drain(&self, SetDrain { nonce, drain }: SetDrain, reply: &mpsc::Sender<Answer>) {
+        let (drains, commands, reply) = (self.host.drains.clone(), self.host.commands.clone(), reply.clone());
+        tokio::spawn(async move {
+            let answer = SetDrainAnswer { nonce, outcome: drains.keep(drain).await };
+            // A host that has stopped tells nobody.
+            let _ = commands.send(HostCommand::DrainKept { answer, reply }).await;
+        });
     }
 
     async fn listen(
         &self,
+        epoch: u64,
         mut messages: Streaming<v1::AttachResponse>,
         reply: mpsc::Sender<Answer>,
         tick: &NewestTick,
@@ -235,29 +323,31 @@ impl Reporter {
                     reconnect.told(spread);
                     reconnect.connected(self.clock.now());
                     last_failure.clear();
-                    self.host.streams_held.attached(self.number, self.clock.now());
+                    let now = self.clock.now();
+                    if self.host.streams_held.attached(self.number, &instance_id, epoch, now) {
+                        self.tell(HostCommand::Coordinators).await?;
+                    }
                     let (host, coordinator) = (&self.host.hello.host_name, self.target.as_str());
                     tracing::info!(%host, coordinator, coordinator_id, instance_id, "attached");
                 }
                 Ok(Wanted::Tick { tick: newest, spread, confirmed_elsewhere }) => {
                     tick.set(newest);
                     self.host.streams_held.heard(self.number, self.clock.now());
-                    let ticked = HostCommand::Ticked { from: self.number };
-                    self.host.commands.send(ticked).await.map_err(|_| StreamEnd::HostGone)?;
+                    self.tell(HostCommand::Ticked { from: self.number }).await?;
                     spread.into_iter().for_each(|spread| reconnect.told(spread));
                     if let Some(age) = confirmed_elsewhere {
-                        let command = HostCommand::ConfirmedElsewhere { age };
-                        self.host.commands.send(command).await.map_err(|_| StreamEnd::HostGone)?;
+                        self.tell(HostCommand::ConfirmedElsewhere { age }).await?;
                     }
                 }
-                Ok(Wanted::Host(command)) => {
-                    self.host.commands.send(command).await.map_err(|_| StreamEnd::HostGone)?;
-                }
+                Ok(Wanted::Host(command)) => self.tell(command).await?,
+                Ok(Wanted::Drain(set)) => self.keep_drain(set, &reply),
                 Ok(Wanted::Answer(answer)) => {
                     // A full queue is that of a coordinator that does not read, and whose silence ends the stream.
                     let _ = reply.try_send(answer);
                 }
-                Ok(Wanted::GoElsewhere(reason)) => return Err(StreamEnd::Elsewhere(reason)),
+                Ok(Wanted::GoElsewhere { reason, back_in }) => {
+                    return Err(StreamEnd::Elsewhere { reason, back_in });
+                }
                 Ok(Wanted::Nothing) => {}
                 Err(misread) => {
                     tracing::warn!(coordinator = self.target, error = describe(&misread), "message ignored");

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use usher_placement::host::{Limits, VersionedSettings};
 use usher_proto::v1;
 use usher_proto::v1::attach_response::Message;
-use usher_proto::{ExpectSession, OutcomeNotice, PoolSettings, Tick, read};
+use usher_proto::{ExpectSession, OutcomeNotice, PoolSettings, SetDrain, SetDrainAnswer, Tick, read};
 use usher_types::{FieldFault, ToldOutcome};
 
 use crate::host::{Answer, HostCommand};
@@ -37,10 +37,17 @@ pub(super) enum Wanted {
     },
     /// Something of the host.
     Host(HostCommand),
+    /// That the host keeps a drain.
+    Drain(SetDrain),
     /// An answer, at once.
     Answer(Answer),
     /// That the agent connects again later.
-    GoElsewhere(String),
+    GoElsewhere {
+        /// Why.
+        reason: String,
+        /// After which time that is of use, as far as it knows.
+        back_in: Option<Duration>,
+    },
     /// Nothing that we know: a newer coordinator's word.
     Nothing,
 }
@@ -86,8 +93,9 @@ pub(super) fn wanted(
         Message::PoolSettings(settings) => {
             let told = read::pool_settings(settings).map_err(Misread::many("the settings"))?;
             // The admin's drain is for the coordinators, which know it.
-            let PoolSettings { pool, version, policy, drain: _, marks } = told;
-            let settings = Box::new(VersionedSettings { version, policy, marks: marks.unwrap_or_default() });
+            let PoolSettings { pool, version, policy, drain: _, marks, hash } = told;
+            let marks = marks.unwrap_or_default();
+            let settings = Box::new(VersionedSettings { version, policy, hash, marks });
             Wanted::Host(HostCommand::Settings { from, pool, settings })
         }
         Message::ExpectSession(expect) => {
@@ -119,8 +127,22 @@ pub(super) fn wanted(
             let reset = read::reset_baselines(reset).map_err(Misread::one("a reset of baselines"))?;
             Wanted::Host(HostCommand::ResetBaselines { operation: reset.operation })
         }
+        Message::SetDrain(set) => {
+            let nonce = set.nonce;
+            match read::set_drain(set) {
+                Ok(set) => Wanted::Drain(set),
+                // An admin waits for it.
+                Err(fault) => {
+                    let outcome = Err(fault.to_string());
+                    Wanted::Answer(Answer::Drain(SetDrainAnswer { nonce, outcome }))
+                }
+            }
+        }
         Message::Ping(ping) => Wanted::Answer(Answer::Pong { nonce: ping.nonce }),
-        Message::GoElsewhere(hint) => Wanted::GoElsewhere(hint.reason),
+        Message::GoElsewhere(hint) => Wanted::GoElsewhere {
+            reason: hint.reason,
+            back_in: hint.back_in_ms.map(|ms| Duration::from_millis(ms.into())),
+        },
     })
 }
 
@@ -159,6 +181,18 @@ mod tests {
             v1::PoolSettings { pool, version: 1, policy: Some(policy), ..v1::PoolSettings::default() };
         let error = read_one(Some(Message::PoolSettings(settings))).unwrap_err().to_string();
         assert!(error.contains("range"), "{error}");
+    }
+
+    #[test]
+    fn a_drain_of_an_unknown_kind_is_answered_because_an_admin_waits() {
+        let set = v1::SetDrain { nonce: 9, drain: Some(v1::Drain { mode: 77, ..v1::Drain::default() }) };
+        let Ok(Wanted::Answer(Answer::Drain(answer))) = read_one(Some(Message::SetDrain(set))) else {
+            panic!("an answer")
+        };
+        assert!(answer.nonce == 9 && answer.outcome.unwrap_err().contains("drain.mode"));
+        let end = v1::SetDrain { nonce: 10, drain: None };
+        let wanted = read_one(Some(Message::SetDrain(end)));
+        assert!(matches!(wanted, Ok(Wanted::Drain(SetDrain { nonce: 10, drain: None }))), "{wanted:?}");
     }
 
     #[test]

@@ -12,7 +12,9 @@ mod connection;
 mod inbound;
 mod outbound;
 mod pages;
+mod stream_set;
 mod streams;
 
 pub use connection::{Leaving, Reporter};
+pub use stream_set::StreamSet;
 pub use streams::{HeldStream, StreamPhase, StreamStatus, StreamsHeld};

@@ -19,8 +19,8 @@ use super::pages::{Entry, Pages, inventory_page, sessions_page};
 use crate::host::{Answer, HostHandle};
 
 /// Bound of the places and outcomes in one Load, bytes: below the 4 MiB that a coordinator takes unless told otherwise, with room for
-/// all else. Only names of hundreds of bytes could bring the live places alone above it.
-const LISTS_BYTES: usize = 4_000_000;
+/// all else. Live places are all told; if they alone come above it, by names of hundreds of bytes, their users are left out.
+const LISTS_BYTES: usize = 3_800_000;
 
 /// The newest tick of a stream, shared by its two directions. 0 stands for none yet: coordinators count from 1.
 #[derive(Debug, Default)]
@@ -67,6 +67,8 @@ impl Outbound {
     /// Sends until the good-bye is said or the stream is closed. The stream's end follows when this is dropped.
     pub(super) async fn run(mut self) -> OutEnd {
         let mut sequence = 0;
+        // Those of before the stream are none of its.
+        let mut made = self.host.reports.load(Ordering::Relaxed);
         let mut lists = Lists::default();
         // Everything goes out once, whether it is new or not.
         self.host.load.mark_changed();
@@ -99,6 +101,9 @@ impl Outbound {
                 }
                 newest = newest(&mut self.host.load) => match newest {
                     Ok(load) => {
+                        let before = std::mem::replace(&mut made, self.host.reports.load(Ordering::Relaxed));
+                        let replaced = made.saturating_sub(before).saturating_sub(1);
+                        self.host.streams_held.superseded(self.number, replaced);
                         sequence += 1;
                         sessions_first = true;
                         Some(self.load_message(&load, sequence))
@@ -135,6 +140,7 @@ impl Outbound {
     fn load_message(&self, report: &Report, sequence: u64) -> Message {
         let mut message = load_message(report.load(), sequence, self.tick.get());
         message.streams_held = self.host.streams_held.count();
+        message.other_coordinators = self.host.streams_held.targets_beside(self.number);
         let HeldBack { users, places } = report.held_back_from(self.number);
         (message.held_back_users, message.held_back_places) = (users, places);
         Message::Load(message)
@@ -197,6 +203,10 @@ fn load_message(load: &Load, sequence: u64, tick_echo: Option<u64>) -> v1::Load 
     message.sequence = sequence;
     message.tick_echo = tick_echo;
     let pending: usize = load.pending.iter().map(Entry::wire_bytes).sum();
+    if pending > LISTS_BYTES {
+        // Each counts all the same; only its user does not come back to it.
+        message.pending.iter_mut().for_each(|place| place.user = None);
+    }
     let mut room = LISTS_BYTES.saturating_sub(pending);
     message.outcomes.drain(..without_room(&load.outcomes, &mut room));
     message.ended.drain(..without_room(&load.ended, &mut room));
@@ -232,6 +242,7 @@ fn answer_message(answer: Answer) -> Message {
         Answer::Session { check_id, exists } => {
             Message::SessionCheckAnswer(v1::SessionCheckAnswer { check_id, exists })
         }
+        Answer::Drain(answer) => Message::SetDrainAnswer(write::set_drain_answer(&answer)),
         Answer::Pong { nonce } => Message::Pong(v1::Pong { nonce }),
     }
 }
@@ -242,8 +253,9 @@ mod tests {
 
     use prost::Message as _;
     use usher_types::{
-        EndReason, EndedPlace, Endpoint, GatewayId, Outcome, PendingPlace, PoolName, RequestId, Token,
-        ToldOutcome,
+        CollectorState, EndReason, EndedPlace, Endpoint, GatewayId, MountFullness, OperationName,
+        OperationWindow, Outcome, Penalty, PenaltyCause, PendingPlace, Percent, PoolName, Readiness,
+        RequestId, Token, ToldOutcome,
     };
 
     use super::*;
@@ -291,6 +303,27 @@ mod tests {
         Load { pending, ended, outcomes, ..Load::default() }
     }
 
+    #[test]
+    fn a_window_of_as_many_operations_as_can_be_set_stays_below_what_a_coordinator_takes() {
+        let operation = |number: u32| OperationWindow {
+            name: OperationName::new(format!("{number:0128}")).unwrap(),
+            ok: f64::MAX,
+            failed: f64::MAX,
+            too_long: f64::MAX,
+            sum_us: f64::MAX,
+            min_us: Some(f64::MAX),
+            in_flight: u32::MAX,
+            oldest_in_flight: Some(Duration::from_secs(u64::MAX / 1000)),
+            baseline_us: Some(f64::MAX),
+            baseline_age: Some(Duration::from_secs(u64::MAX / 1000)),
+            baseline_samples: u64::MAX,
+            baseline_is_provisional: true,
+        };
+        let latency = Latency { operations: (0..10_000).map(operation).collect(), ..Latency::default() };
+        let Message::Latency(message) = latency_message(&latency, u64::MAX) else { panic!("another one") };
+        assert!(message.encoded_len() < 4 << 20, "{}", message.encoded_len());
+    }
+
     fn sent(load: &Load) -> v1::Load {
         let message = load_message(load, u64::MAX, Some(u64::MAX));
         let most = Some(u32::MAX);
@@ -312,6 +345,30 @@ mod tests {
         assert!((500..4095).contains(&long.ended.len()), "{}", long.ended.len());
         let id = |place: &v1::EndedPlace| place.token.as_ref().unwrap().request_id.parse::<u32>().unwrap();
         assert_eq!(id(long.ended.last().unwrap()), 4094, "the newest");
+
+        // Everything as long as coordinators take it, all at once.
+        let mut longest = full_load(128);
+        for place in &mut longest.pending {
+            (place.endpoint.kind, place.endpoint.address) = ("x".repeat(256), "x".repeat(253));
+            place.user = Some("x".repeat(256));
+        }
+        let text = |bytes| "x".repeat(bytes);
+        let collector = CollectorState {
+            name: text(256),
+            source: text(256),
+            error: Some(text(1024)),
+            warning: Some(text(1024)),
+        };
+        longest.collectors = vec![collector; 64];
+        longest.mounts = vec![MountFullness { path: text(1024), used: Percent::new(99.5).unwrap() }; 64];
+        let gateway = Some(GatewayId::new(text(128)).unwrap());
+        let (cause, left, times) = (PenaltyCause::Failed, Duration::from_secs(900), u32::MAX);
+        longest.penalties = vec![Penalty { gateway, cause, left, times }; 256];
+        longest.readiness = Readiness::NotReady(text(1024));
+        let longest = v1::Load { other_coordinators: vec![text(270); 15], ..sent(&longest) };
+        assert!(longest.encoded_len() < 4 << 20, "{}", longest.encoded_len());
+        assert_eq!(longest.pending.len(), 4095, "every live place");
+        assert!(longest.pending.iter().all(|place| place.user.is_none() && place.counted_users == 100));
 
         let usual = sent(&full_load(36));
         assert_eq!((usual.pending.len(), usual.ended.len()), (4095, 4095));

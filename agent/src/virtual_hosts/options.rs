@@ -1,5 +1,7 @@
 //! Which modelled hosts shall there be?
 
+use std::path::PathBuf;
+
 use super::fixed::FixedValues;
 
 /// Most hosts of one process: each costs a connection to every coordinator.
@@ -32,6 +34,8 @@ pub struct VirtualOptions {
     pub replicas: Vec<(usize, String)>,
     /// Seed of all chance.
     pub seed: u64,
+    /// Every change of their users and places is written to this file. Absent: nowhere.
+    pub log: Option<PathBuf>,
 }
 
 impl VirtualOptions {

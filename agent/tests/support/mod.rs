@@ -95,8 +95,8 @@ impl Coordinator {
     pub(crate) async fn greeted(&mut self) -> Stream {
         let mut stream = self.attached().await;
         stream.hello().await;
-        let welcome =
-            v1::Welcome { coordinator_id: "test".into(), instance_id: "1".into(), reconnect_spread_ms: 2000 };
+        let instance_id = format!("run of {}", self.address);
+        let welcome = v1::Welcome { coordinator_id: "test".into(), instance_id, reconnect_spread_ms: 2000 };
         stream.send(ToAgent::Welcome(welcome)).await;
         stream
     }
