@@ -23,6 +23,7 @@ use usher_runtime::{
 use crate::{
     bench_echo,
     config::{CoordinatorConfig, DEFAULT_PATH, ENVIRONMENT},
+    policy_file::PolicyFile,
 };
 
 /// Sends each login of a server farm to the right server.
@@ -127,8 +128,11 @@ pub fn main_from(args: impl Iterator<Item = OsString>) -> ExitCode {
 
 fn check_config(file: &Path) -> anyhow::Result<()> {
     let loaded: Loaded<CoordinatorConfig> = Loader::only(file).load()?;
-    drop(loaded);
     println!("{}: ok", file.display());
+    if let Some(policies) = loaded.value.policy_file() {
+        PolicyFile::load(policies)?;
+        println!("{}: ok", policies.display());
+    }
     Ok(())
 }
 

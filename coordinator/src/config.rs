@@ -3,7 +3,13 @@
 //! Only what must be known before the store is open stands here. How hosts are ranked, when they are busy or full are
 //! settings of a pool: they are changed while the coordinator runs, and live in the store.
 
-use std::{fmt, path::PathBuf, str::FromStr};
+mod store;
+
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use usher_runtime::{
@@ -12,6 +18,8 @@ use usher_runtime::{
     telemetry::LogFormat,
     tls::TlsSettings,
 };
+
+pub use self::store::{StoreConfig, StoreKind};
 
 /// Where the settings are looked for if nobody names a file.
 pub const DEFAULT_PATH: &str = "/etc/usher/coordinator.toml";
@@ -32,6 +40,12 @@ pub struct CoordinatorConfig {
     pub farm: String,
     /// Whether modelled hosts may register. Off on real farms: a modelled host would be given real logins.
     pub allow_virtual: bool,
+    /// Where the settings of pools come from.
+    pub policy_source: PolicySource,
+    /// The file that they come from if `policy_source` is `file`.
+    pub policy_file: PathBuf,
+    /// Where what people decide lies.
+    pub store: StoreConfig,
     /// The HTTP port.
     pub http: HttpConfig,
     /// Certificate files; all three or none.
@@ -40,6 +54,24 @@ pub struct CoordinatorConfig {
     pub log: LogConfig,
     /// Bounds that keep a flood of calls from taking everything.
     pub limits: LimitsConfig,
+}
+
+/// Where the settings of pools come from.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PolicySource {
+    /// The store: admins apply them.
+    #[default]
+    Store,
+    /// A file on this coordinator, which is read at the start and on SIGHUP.
+    File,
+}
+
+impl CoordinatorConfig {
+    /// The file that the settings of pools come from. Absent: they come from the store.
+    pub fn policy_file(&self) -> Option<&Path> {
+        (self.policy_source == PolicySource::File).then_some(self.policy_file.as_path())
+    }
 }
 
 /// Table `[http]`.
@@ -95,6 +127,9 @@ impl Default for CoordinatorConfig {
             data_dir: PathBuf::from("/var/lib/usher/coordinator"),
             farm: "default".to_owned(),
             allow_virtual: false,
+            policy_source: PolicySource::default(),
+            policy_file: PathBuf::from("/etc/usher/pools.toml"),
+            store: StoreConfig::default(),
             http: HttpConfig::default(),
             tls: TlsSettings::default(),
             log: LogConfig::default(),
@@ -186,7 +221,23 @@ impl Validate for CoordinatorConfig {
         if self.data_dir.as_os_str().is_empty() {
             faults.refuse("data_dir", "is empty, it must be a folder");
         }
+        if let Some(file) = self.policy_file() {
+            if file.as_os_str().is_empty() {
+                faults.refuse("policy_file", "is empty, it must be a file");
+            }
+            if self.store.kind == StoreKind::Etcd {
+                let rule = "= file goes without a shared store: coordinators that share one share the settings of pools too";
+                faults.refuse("policy_source", rule);
+            }
+        }
         faults.nested("limits", &self.limits);
+        faults.nested("store", &self.store);
+        if self.policy_file().is_some() && self.store.kind == StoreKind::Etcd {
+            faults.refuse(
+                "policy_source",
+                "= \"file\" leaves nothing for store.kind = \"etcd\" to share: choose one of them",
+            );
+        }
     }
 }
 
@@ -258,6 +309,35 @@ mod tests {
         assert_eq!(load("[http]\nlisten = \"none\"").unwrap().http.listen, HttpListen::None);
         refused("[http]\nlisten = \"off\"", &["http.listen", "coordinator.toml:2:"]);
         refused("listen = \"127.0.0.1:7480\"", &["http.listen", "needs one of its own"]);
+    }
+
+    #[test]
+    fn etcd_needs_members_that_can_be_reached_and_all_faults_are_told_together() {
+        let etcd = "[store]\nkind = \"etcd\"\n";
+        let members = "endpoints = [\"127.0.0.1:2379\", \"http://localhost:2379\"]\n";
+        let config = load(&format!("farm = \"site\"\n{etcd}{members}")).unwrap();
+        let options = config.store.etcd(&config.farm).unwrap();
+        assert_eq!((options.prefix.as_str(), options.endpoints.len()), ("/usher/site/", 2));
+        assert!(load("").unwrap().store.etcd("site").is_none());
+        refused(etcd, &["store.endpoints is missing"]);
+        refused(
+            &format!(
+                "{etcd}endpoints = [\"etcd1:2379\", \"127.0.0.1\"]\nprefix = \"usher\"\nuser = \"u\"\ncall_timeout = \"1ms\""
+            ),
+            &[
+                "\"etcd1:2379\": cannot connect to etcd1:2379 without TLS",
+                "\"127.0.0.1\": it names no port; etcd's own is 2379",
+                "store.prefix = \"usher\" is not allowed",
+                "store.user and password_file belong together",
+                "store.call_timeout = 1ms is not allowed, must be 100ms..=1m",
+            ],
+        );
+        refused("[store]\nendpoints = [\"127.0.0.1:2379\"]", &["is used with kind = \"etcd\" only"]);
+        refused(
+            &format!("policy_source = \"file\"\n{etcd}{members}"),
+            &["policy_source", "choose one of them"],
+        );
+        refused("[store]\nkind = \"raft\"", &["store.kind"]);
     }
 
     #[test]

@@ -8,6 +8,8 @@ use usher_types::{
     ReplicaMark, ResourceId, Session,
 };
 
+use crate::store::Followed;
+
 /// What the farm is told or asked.
 #[derive(Debug)]
 pub(crate) enum FarmCommand {
@@ -59,12 +61,26 @@ pub(crate) enum FarmCommand {
     DrainMark {
         host_id: HostId,
         drain: Drain,
-        answer: oneshot::Sender<Option<DrainMark>>,
+        /// And the one that is there. Absent: there is no such host.
+        answer: oneshot::Sender<Option<(DrainMark, Option<DrainMark>)>>,
     },
     SetDrain {
         host_id: HostId,
         mark: Option<DrainMark>,
+        /// In which revision of the shared store it was stored, here and below.
+        revision: Option<u64>,
         answer: oneshot::Sender<bool>,
+    },
+    DrainsOf {
+        host_id: HostId,
+        answer: oneshot::Sender<Drains>,
+    },
+    /// A host has kept a drain, or has ended it: this is what holds now.
+    DrainKept {
+        host_id: HostId,
+        holds: Option<Box<Drain>>,
+        /// The mark that the host has taken over and that is not stored any more.
+        instead_of: Option<Box<DrainMark>>,
     },
     /// Absent: there is no such host.
     MarksOf {
@@ -74,6 +90,7 @@ pub(crate) enum FarmCommand {
     SetMarks {
         host_id: HostId,
         marks: HostMarks,
+        revision: Option<u64>,
         answer: oneshot::Sender<()>,
     },
     /// What it was marked as before.
@@ -81,14 +98,28 @@ pub(crate) enum FarmCommand {
         host_id: HostId,
         resource_id: ResourceId,
         mark: Option<ReplicaMark>,
+        revision: Option<u64>,
         answer: oneshot::Sender<Option<ReplicaMark>>,
     },
+    /// What is in the shared store now.
+    Follow(Followed),
+}
+
+/// What holds a host drained.
+#[derive(Debug, Default)]
+pub(crate) struct Drains {
+    /// An admin's mark.
+    pub mark: Option<DrainMark>,
+    /// What it keeps itself, as it said last.
+    pub own: Option<Drain>,
 }
 
 /// A host that was let in, and what it must know.
 #[derive(Debug)]
 pub(crate) struct Admitted {
     pub attached: Attached,
+    /// An admin's drain that waits for it.
+    pub drain: Option<DrainMark>,
     pub settings: Option<v1::PoolSettings>,
 }
 

@@ -4,7 +4,10 @@
 //! are in it at a time, so a host that floods slows itself down and nobody else. Nothing here waits for the disk: what
 //! must last is stored by whoever asked, before it comes here.
 
+mod follow;
+
 use std::{
+    collections::BTreeSet,
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
@@ -16,13 +19,14 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use usher_placement::{
     decision::{HostMessage, ToHost},
-    farm::{Effect, Farm, MarkedReplica},
+    farm::{DrainMark, Effect, Farm, MarkedReplica},
 };
 use usher_proto::{self as proto, v1::attach_response::Message};
-use usher_types::{BootTime, FieldFault, HostId, Load, PoolName};
+use usher_types::{BootTime, FieldFault, HostId, Load, PoolName, SettingsHash};
 
 use crate::{
-    farm_command::{Admitted, FarmCommand, Source},
+    drains,
+    farm_command::{Admitted, Drains, FarmCommand, Source},
     placing,
     shared::Shared,
     store::{StoreHandle, Write},
@@ -47,6 +51,8 @@ struct FarmTask {
     store: StoreHandle,
     dirty: bool,
     last_store: Option<tokio::task::JoinHandle<()>>,
+    /// Up to which revision of the shared store its changes are in force.
+    followed: u64,
 }
 
 /// Runs the farm until `no_more_calls`: until then places may be given, and what was given is stored. From `shutdown` on time
@@ -59,7 +65,7 @@ pub(crate) async fn run(
     shutdown: CancellationToken,
     no_more_calls: CancellationToken,
 ) {
-    let mut task = FarmTask { farm, shared, store, dirty: true, last_store: None };
+    let mut task = FarmTask { farm, shared, store, dirty: true, last_store: None, followed: 0 };
     task.publish();
     let mut batch = Vec::with_capacity(BATCH);
     let mut ticks = interval(TICK_EVERY);
@@ -147,6 +153,9 @@ impl FarmTask {
                     tracing::info!(%host_id, %resource_id, "the mark of a replica that is gone was forgotten");
                     self.write_later(Write::DeleteReplicaMark(host_id, resource_id));
                 }
+                Effect::SettingsDiffer { pool, ours, hosts, theirs } => {
+                    settings_differ(&pool, ours, hosts, &theirs);
+                }
                 Effect::Thawed { after } => {
                     tracing::warn!(
                         after_s = after.as_secs_f64(),
@@ -164,7 +173,8 @@ impl FarmTask {
                 let attached = self.farm.attach(&hello, certificate_name.as_deref(), old_is_dead);
                 let settings = |attached| {
                     let settings = self.settings_of(&hello.host_id, &hello.agent_version);
-                    Admitted { attached, settings }
+                    let waiting = self.farm.settings_of(&hello.host_id).and_then(|settings| settings.drain);
+                    Admitted { attached, drain: waiting.cloned(), settings }
                 };
                 // Whoever asked may be gone; its stream then ends by itself.
                 let _ = answer.send(attached.map(settings));
@@ -189,6 +199,7 @@ impl FarmTask {
                     self.farm.observe_sessions(&from.host_id, sessions, from.measured_at);
                 }
             }
+            FarmCommand::Follow(followed) => self.follow(followed),
             admin => self.handle_admin(admin),
         }
     }
@@ -218,30 +229,67 @@ impl FarmTask {
                 let _ = answer.send(pools);
             }
             FarmCommand::DrainMark { host_id, drain, answer } => {
-                let _ = answer.send(self.farm.drain_mark(&host_id, drain));
+                let mark = self.farm.drain_mark(&host_id, drain);
+                let before = self.drains_of(&host_id).mark;
+                let _ = answer.send(mark.map(|mark| (mark, before)));
             }
-            FarmCommand::SetDrain { host_id, mark, answer } => {
+            FarmCommand::SetDrain { host_id, revision, answer, .. } if self.has_followed(revision) => {
+                let _ = answer.send(self.drains_of(&host_id).mark.is_some());
+            }
+            FarmCommand::SetDrain { host_id, mark, answer, .. } => {
+                let offered = mark.clone();
                 let was_drained = self.farm.set_drain(&host_id, mark).is_some();
                 self.publish();
                 self.send_settings_to(&host_id);
+                self.offer_drain(&host_id, offered);
                 let _ = answer.send(was_drained);
+            }
+            FarmCommand::DrainsOf { host_id, answer } => {
+                let _ = answer.send(self.drains_of(&host_id));
+            }
+            FarmCommand::DrainKept { host_id, holds, instead_of } => {
+                self.farm.drain_kept(&host_id, holds.map(|drain| *drain), instead_of.as_deref());
+                self.publish();
+                self.send_settings_to(&host_id);
             }
             FarmCommand::MarksOf { host_id, answer } => {
                 let _ = answer.send(self.farm.marks_of(&host_id));
             }
-            FarmCommand::SetMarks { host_id, marks, answer } => {
+            FarmCommand::SetMarks { revision, answer, .. } if self.has_followed(revision) => {
+                let _ = answer.send(());
+            }
+            FarmCommand::SetMarks { host_id, marks, answer, .. } => {
                 // A host that was replaced a moment ago has given its marks to the one in its place.
                 let _ = self.farm.set_marks(&host_id, marks);
                 self.publish();
                 self.send_settings_to(&host_id);
                 let _ = answer.send(());
             }
-            FarmCommand::MarkReplica { host_id, resource_id, mark, answer } => {
+            FarmCommand::MarkReplica { host_id, resource_id, mark, revision, answer } => {
+                if self.has_followed(revision) {
+                    let _ = answer.send(mark);
+                    return;
+                }
                 let before = self.farm.mark_replica(&host_id, &resource_id, mark, self.shared.now());
                 self.publish();
                 let _ = answer.send(before);
             }
             _ => {}
+        }
+    }
+
+    fn drains_of(&self, host_id: &HostId) -> Drains {
+        let own = self.farm.own_drain(host_id).cloned();
+        let mark = self.farm.settings_of(host_id).and_then(|settings| settings.drain).cloned();
+        Drains { mark, own }
+    }
+
+    /// A host that is there takes its drain over.
+    fn offer_drain(&self, host_id: &HostId, mark: Option<DrainMark>) {
+        let link = self.shared.links.get(host_id).filter(|link| link.keeps_drain());
+        if let Some((mark, link)) = mark.zip(link) {
+            let (shared, store) = (self.shared.clone(), self.store.clone());
+            tokio::spawn(drains::hand_over(shared, store, host_id.clone(), link, mark));
         }
     }
 
@@ -283,6 +331,7 @@ impl FarmTask {
             policy: settings.record.policy.clone(),
             drain: settings.drain.map(|mark| mark.drain.clone()),
             marks: (!settings.marks.is_empty()).then_some(*settings.marks),
+            hash: Some(settings.hash),
         };
         Some(proto::write::pool_settings_for(agent_version, &told))
     }
@@ -327,6 +376,20 @@ impl FarmTask {
     }
 }
 
+/// Once for each change of it: an alert that is repeated every second hides the next one.
+fn settings_differ(pool: &PoolName, ours: SettingsHash, hosts: usize, theirs: &BTreeSet<SettingsHash>) {
+    if theirs.is_empty() {
+        tracing::info!(%pool, %ours, "every host of the pool has this coordinator's settings again");
+        return;
+    }
+    let theirs = theirs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    tracing::error!(
+        %pool, %ours, theirs, hosts,
+        "hosts of the pool have other settings than this coordinator's: another coordinator gives them; usherctl pool show \
+         says which hosts"
+    );
+}
+
 #[cfg(test)]
 mod tests {
     use usher_types::{PolicyChange, ReplicaMark, ResourceId};
@@ -351,7 +414,8 @@ mod tests {
         }
         let (mut farm, ledger) = testing::farm(&PolicyChange::default(), &[("a", 1)]);
         let (shared, _commands) = testing::shared(&mut farm, ledger);
-        let task = FarmTask { farm, shared, store: store.clone(), dirty: false, last_store: None };
+        let task =
+            FarmTask { farm, shared, store: store.clone(), dirty: false, last_store: None, followed: 0 };
         task.act(vec![Effect::MarkExpired { host_id, resource_id: resource("old") }]);
         let forgotten = async {
             loop {

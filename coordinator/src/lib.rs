@@ -1,8 +1,10 @@
 //! The coordinator: agents report to it, it decides, gateways ask it.
 
+mod backup;
 mod bench_echo;
 pub mod cli;
 pub mod config;
+mod drains;
 mod farm_command;
 mod farm_task;
 mod grpc;
@@ -14,10 +16,13 @@ mod links;
 pub mod listening;
 pub mod metrics;
 mod placing;
+mod policy_file;
 mod pool_history;
+mod publish;
 pub mod server;
 mod shared;
 pub mod store;
+mod store_follow;
 mod stored;
 mod virtual_hosts;
 

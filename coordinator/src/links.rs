@@ -5,10 +5,11 @@
 //! else ever waits for it.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     pin::Pin,
     sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU64, Ordering},
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -18,11 +19,18 @@ use tokio::sync::{Notify, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
-use usher_proto::v1::{self, attach_response::Message};
-use usher_types::{BootTime, HostId, KeyHasher, RefusalReason, Token};
+use usher_proto::{
+    DrainKept, SetDrain, SetDrainAnswer,
+    v1::{self, attach_response::Message},
+    write,
+};
+use usher_types::{BootTime, Drain, HostId, KeyHasher, RefusalReason, Token};
 
 /// Messages that may wait for one host: more than a full book of places after a reconnect.
 pub(crate) const OUTBOX: usize = 16_384;
+
+/// Other coordinators that callers are told of.
+const MOST_OTHERS: usize = 4;
 
 /// What goes to a host.
 type Outgoing = Result<v1::AttachResponse, Status>;
@@ -45,6 +53,9 @@ pub(crate) struct HostLink {
     ponged: Notify,
     /// When a place on another host of the pool last became a session, microseconds of the boot-time clock; 0: not seen.
     confirmed_us: AtomicU64,
+    keeps_drain: AtomicBool,
+    /// Other coordinators that the host has streams to, as it says.
+    others: Mutex<Vec<String>>,
 }
 
 impl HostLink {
@@ -65,6 +76,8 @@ impl HostLink {
             pongs: AtomicU64::new(0),
             ponged: Notify::new(),
             confirmed_us: AtomicU64::new(0),
+            keeps_drain: AtomicBool::new(false),
+            others: Mutex::default(),
         };
         (Arc::new(link), Box::pin(output))
     }
@@ -78,6 +91,12 @@ impl HostLink {
         if !said || self.outbox.try_send(None).is_err() {
             self.cut.cancel();
         }
+    }
+
+    /// Ends the stream with this, once it is finished.
+    pub(crate) fn refuse(&self, why: Status) {
+        // A host whose queue is full hears nothing any more.
+        let _ = self.outbox.try_send(Some(Err(why)));
     }
 
     /// Queues a message. A host whose queue is full is cut off.
@@ -109,6 +128,26 @@ impl HostLink {
             answered = tokio::time::timeout(limit, answered) => answered.is_ok(),
             () = self.ended.cancelled() => false,
         }
+    }
+
+    /// The host said that it keeps its drain itself.
+    pub(crate) fn set_keeps_drain(&self, keeps_drain: bool) {
+        self.keeps_drain.store(keeps_drain, Ordering::Relaxed);
+    }
+
+    /// Whether the host keeps its drain itself, and answers when it is asked to.
+    pub(crate) fn keeps_drain(&self) -> bool {
+        self.keeps_drain.load(Ordering::Relaxed)
+    }
+
+    /// The host has streams to these coordinators as well.
+    pub(crate) fn set_others(&self, others: Vec<String>) {
+        *self.others.lock().unwrap_or_else(PoisonError::into_inner) = others;
+    }
+
+    /// Whether nothing can go out any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.outbox.is_closed() || self.ended.is_cancelled()
     }
 
     /// A place on another host of the pool became a session then.
@@ -143,7 +182,7 @@ impl<T> Default for Question<T> {
     }
 }
 
-impl<T: Copy> Question<T> {
+impl<T: Clone> Question<T> {
     fn settle(&self, answer: T) {
         // A second answer to one question changes nothing.
         let _ = self.answer.set(answer);
@@ -158,12 +197,15 @@ impl<T: Copy> Question<T> {
         };
         // Whether in time or not, what counts is whether there is an answer now.
         let _ = tokio::time::timeout(limit, answered).await;
-        self.answer.get().copied()
+        self.answer.get().cloned()
     }
 }
 
 /// A host's answer to a place that it was asked for.
 pub(crate) type ConsentAnswer = Result<(), RefusalReason>;
+
+/// What a host has kept of a drain, or why it could not.
+pub(crate) type DrainAnswer = Result<DrainKept, String>;
 
 /// All open streams and open questions.
 #[derive(Debug, Default)]
@@ -171,6 +213,8 @@ pub(crate) struct Links {
     links: papaya::HashMap<HostId, Arc<HostLink>, KeyHasher>,
     consents: papaya::HashMap<(HostId, Token, u32), Arc<Question<ConsentAnswer>>, KeyHasher>,
     checks: papaya::HashMap<(HostId, u64), Arc<Question<Option<bool>>>, KeyHasher>,
+    drains: papaya::HashMap<(HostId, u64), Arc<Question<DrainAnswer>>, KeyHasher>,
+    /// Number of the last check, or of the last drain.
     next_check: AtomicU64,
 }
 
@@ -206,6 +250,24 @@ impl Links {
     /// Every open stream.
     pub(crate) fn all(&self) -> Vec<(HostId, Arc<HostLink>)> {
         self.links.pin().iter().map(|(host_id, link)| (host_id.clone(), link.clone())).collect()
+    }
+
+    /// Other coordinators that at least half of the hosts which know of any have streams to, those that most have first.
+    pub(crate) fn other_coordinators(&self) -> Vec<String> {
+        let mut counts = BTreeMap::<String, usize>::new();
+        let mut telling = 0;
+        for (_, link) in self.all() {
+            let others = link.others.lock().unwrap_or_else(PoisonError::into_inner);
+            telling += usize::from(!others.is_empty());
+            // Named twice by one host is named once.
+            for other in others.iter().collect::<BTreeSet<_>>() {
+                *counts.entry(other.clone()).or_default() += 1;
+            }
+        }
+        let mut known: Vec<_> = counts.into_iter().filter(|(_, hosts)| hosts * 2 >= telling).collect();
+        known.sort_by_key(|(_, hosts)| std::cmp::Reverse(*hosts));
+        known.truncate(MOST_OTHERS);
+        known.into_iter().map(|(other, _)| other).collect()
     }
 
     /// Streams that are open.
@@ -265,6 +327,35 @@ impl Links {
             return None;
         }
         question.wait(limit).await.flatten()
+    }
+
+    /// Asks a host, through this stream of it, to keep a drain, or to end it. Absent: silence.
+    pub(crate) async fn ask_drain(
+        &self,
+        host_id: &HostId,
+        link: &HostLink,
+        drain: Option<Drain>,
+        limit: Duration,
+    ) -> Option<DrainAnswer> {
+        let nonce = self.next_check.fetch_add(1, Ordering::AcqRel) + 1;
+        let question = Arc::new(Question::default());
+        let key = (host_id.clone(), nonce);
+        self.drains.pin().insert(key.clone(), question.clone());
+        let _forget = Forget(|| drop(self.drains.pin().remove(&key).cloned()));
+        if !link.send(Message::SetDrain(write::set_drain(&SetDrain { nonce, drain }))) {
+            return None;
+        }
+        tokio::select! {
+            answer = question.wait(limit) => answer,
+            () = link.ended.cancelled() => None,
+        }
+    }
+
+    /// A host has answered. One that nobody waits for any more says it in its next Load.
+    pub(crate) fn drain_answered(&self, host_id: &HostId, answer: SetDrainAnswer) {
+        if let Some(question) = self.drains.pin().get(&(host_id.clone(), answer.nonce)) {
+            question.settle(answer.outcome);
+        }
     }
 
     /// A host has answered.
@@ -338,6 +429,24 @@ mod tests {
         });
         assert!(link.answers(Duration::from_secs(2)).await);
         answering.abort();
+    }
+
+    #[test]
+    fn one_host_alone_names_no_other_coordinator_where_most_know_better() {
+        let links = Links::default();
+        for n in 0..5 {
+            let (link, _output) = HostLink::new(1, 8);
+            let others = match n {
+                0 => vec!["evil:1".to_owned(), "evil:1".to_owned(), "evil:1".to_owned()],
+                1 => Vec::new(),
+                2 => vec!["c2:7443".to_owned()],
+                _ => vec!["c2:7443".to_owned(), "c3:7443".to_owned()],
+            };
+            link.set_others(others);
+            links.open(HostId::new(format!("N{n}")).unwrap(), link);
+        }
+        assert_eq!(links.other_coordinators(), ["c2:7443", "c3:7443"]);
+        assert!(Links::default().other_coordinators().is_empty());
     }
 
     #[tokio::test(start_paused = true)]

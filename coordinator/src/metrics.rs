@@ -7,6 +7,8 @@
 
 mod durations;
 mod farm;
+#[cfg(test)]
+mod tests;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -96,6 +98,11 @@ struct Series {
     store_commit_seconds: Histogram,
     store_commit_failures: Counter,
     store_rows_quarantined: Counter,
+    policy_file_broken: Gauge,
+    store_failing: Gauge,
+    store_connected: Gauge,
+    store_revision: Gauge,
+    store_owed: Gauge,
     calls_shed: Counter,
     calls_denied: Counter,
     deadlines_exceeded: Counter,
@@ -140,6 +147,11 @@ impl Metrics {
             store_commit_seconds: Histogram::new(COMMIT_BUCKETS),
             store_commit_failures: Counter::default(),
             store_rows_quarantined: Counter::default(),
+            policy_file_broken: Gauge::default(),
+            store_failing: Gauge::default(),
+            store_connected: Gauge::default(),
+            store_revision: Gauge::default(),
+            store_owed: Gauge::default(),
             calls_shed: Counter::default(),
             calls_denied: Counter::default(),
             deadlines_exceeded: Counter::default(),
@@ -230,6 +242,28 @@ impl Metrics {
     /// A row of the store could not be read and was moved aside.
     pub fn store_row_quarantined(&self) {
         self.series.store_rows_quarantined.inc();
+    }
+
+    /// Whether the disk refuses what is to be stored. Whether that is news.
+    pub fn store_fails(&self, fails: bool) -> bool {
+        self.series.store_failing.set(i64::from(fails)) != i64::from(fails)
+    }
+
+    /// Whether the last commit failed.
+    pub fn is_store_failing(&self) -> bool {
+        self.series.store_failing.get() != 0
+    }
+
+    /// How the shared store is: whether it answers, up to which revision it is followed, and how many changes it is owed.
+    pub fn store_link(&self, is_connected: bool, revision: u64, owed: usize) {
+        self.series.store_connected.set(i64::from(is_connected));
+        self.series.store_revision.set(i64::try_from(revision).unwrap_or(i64::MAX));
+        self.series.store_owed.set(i64::try_from(owed).unwrap_or(i64::MAX));
+    }
+
+    /// The file that the settings of pools come from was read: whether it is in force.
+    pub fn policy_file_read(&self, is_in_force: bool) {
+        self.series.policy_file_broken.set(i64::from(!is_in_force));
     }
 
     /// A call was refused because too many were under way.
@@ -352,10 +386,40 @@ fn register_machinery(registry: &mut Registry, series: &Series) {
         series.store_commit_failures.clone(),
     );
     registry.register(
+        "policy_file_broken",
+        "1 if the file that the settings of pools come from had a fault when it was read last; those of before are in force. \
+         Always 0 where they come from the store",
+        series.policy_file_broken.clone(),
+    );
+    registry.register(
         "store_rows_quarantined",
         "Rows of the store that could not be read at the start and were moved aside. \
          Not 0: the file was damaged; check pools and drains",
         series.store_rows_quarantined.clone(),
+    );
+    registry.register(
+        "store_failing",
+        "1 while the disk refuses what is to be stored: changes are refused, placements go on. Make room, or look at the disk; \
+         no restart is needed",
+        series.store_failing.clone(),
+    );
+    registry.register(
+        "store_connected",
+        "1 while the shared store answers, 0 while it does not, or if there is none. 0 with store.kind = \"etcd\": nothing can be \
+         changed, look at etcd",
+        series.store_connected.clone(),
+    );
+    registry.register(
+        "store_revision",
+        "Revision of the shared store that is in force here; 0 without one. Far behind that of the other coordinators: this one \
+         does not hear what they change",
+        series.store_revision.clone(),
+    );
+    registry.register(
+        "store_owed",
+        "Changes that hosts made while the shared store was away and that it is yet to be told. Not 0 while it is connected: \
+         look at the log",
+        series.store_owed.clone(),
     );
     registry.register(
         "calls_shed",
@@ -381,113 +445,3 @@ fn register_machinery(registry: &mut Registry, series: &Series) {
 const PLACE_BUCKETS: [f64; 12] = [2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 5e-3, 0.02, 0.1, 0.25, 0.5, 1.0];
 /// From a good SSD to a disk that stalls, in seconds.
 const COMMIT_BUCKETS: [f64; 10] = [1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0, 10.0];
-
-#[cfg(test)]
-mod tests {
-    use std::{collections::BTreeMap, sync::atomic::AtomicU64};
-
-    use usher_types::HostState;
-
-    use super::*;
-
-    fn metrics() -> Metrics {
-        Metrics::new("1.2.3", "abcdef")
-    }
-
-    #[track_caller]
-    fn assert_line(text: &str, line: &str) {
-        assert!(text.lines().any(|found| found == line), "no line {line:?} in\n{text}");
-    }
-
-    #[test]
-    fn a_fresh_coordinator_shows_its_build_and_zeros() {
-        let text = metrics().encode();
-        assert_line(&text, "usher_coordinator_info{version=\"1.2.3\",commit=\"abcdef\"} 1");
-        assert_line(&text, "usher_coordinator_streams_open 0");
-        assert_line(&text, "usher_coordinator_calls_shed_total 0");
-        assert!(!text.contains("usher_coordinator_hosts"), "no farm is known yet");
-    }
-
-    #[test]
-    fn what_happened_is_counted_by_reason() {
-        let metrics = metrics();
-        let pool = PoolName::new("desk").unwrap();
-        metrics.place_answered(Some(&pool), "LOWEST_LOAD", Duration::from_micros(30));
-        metrics.place_answered(Some(&pool), "LOWEST_LOAD", Duration::from_micros(30));
-        metrics.place_answered(None, "UNKNOWN_POOL", Duration::from_micros(10));
-        metrics.failover_asked("busy");
-        metrics.consent_answered(ConsentAnswer::Silent);
-        metrics.value_rejected("cpu_percent");
-        metrics.store_committed(Duration::from_millis(2), false);
-        let text = metrics.encode();
-        for line in [
-            "usher_coordinator_placements_total{pool=\"desk\",reason=\"LOWEST_LOAD\"} 2",
-            "usher_coordinator_placements_total{pool=\"\",reason=\"UNKNOWN_POOL\"} 1",
-            "usher_coordinator_place_duration_seconds_count 3",
-            "usher_coordinator_failovers_total{cause=\"busy\"} 1",
-            "usher_coordinator_consents_total{answer=\"silent\"} 1",
-            "usher_coordinator_report_values_rejected_total{field=\"cpu_percent\"} 1",
-            "usher_coordinator_store_commit_failures_total 1",
-        ] {
-            assert_line(&text, line);
-        }
-    }
-
-    #[test]
-    fn a_stream_counts_while_it_is_open() {
-        let metrics = metrics();
-        let stream = metrics.stream_opened();
-        assert_line(&metrics.encode(), "usher_coordinator_streams_open 1");
-        drop(stream);
-        assert_line(&metrics.encode(), "usher_coordinator_streams_open 0");
-    }
-
-    #[test]
-    fn the_farm_is_asked_at_every_scrape() {
-        let metrics = metrics();
-        let asked = Arc::new(AtomicU64::new(0));
-        let counter = asked.clone();
-        metrics.set_farm(move || {
-            let reservations = counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            let key = (PoolName::new("desk").unwrap(), HostState::Available);
-            FarmFigures {
-                hosts: BTreeMap::from([(key, 3)]),
-                busy: BTreeMap::from([((PoolName::new("desk").unwrap(), "memory"), 2)]),
-                replica_marks: BTreeMap::from([((PoolName::new("desk").unwrap(), "out_of_service"), 4)]),
-                incomplete: BTreeMap::from([(PoolName::new("desk").unwrap(), 1)]),
-                reservations,
-                decisions: 7,
-            }
-        });
-        metrics.encode();
-        let text = metrics.encode();
-        assert_line(&text, "usher_coordinator_hosts{pool=\"desk\",state=\"AVAILABLE\"} 3");
-        assert_line(&text, "usher_coordinator_hosts_busy{pool=\"desk\",reason=\"memory\"} 2");
-        assert_line(&text, "usher_coordinator_hosts_incomplete{pool=\"desk\"} 1");
-        assert_line(&text, "usher_coordinator_replica_marks{pool=\"desk\",mark=\"out_of_service\"} 4");
-        assert_line(&text, "usher_coordinator_reservations 1");
-        assert_line(&text, "usher_coordinator_decisions_kept 7");
-    }
-
-    #[test]
-    fn every_series_says_what_it_counts() {
-        let metrics = metrics();
-        metrics.set_farm(FarmFigures::default);
-        metrics.place_answered(None, "STALE", Duration::ZERO);
-        metrics.failover_asked("busy");
-        metrics.login_redirected("maxusers");
-        metrics.consent_answered(ConsentAnswer::Admitted);
-        metrics.consent_answered(ConsentAnswer::Refused);
-        metrics.report_taken("load");
-        metrics.something_dropped("decision");
-        metrics.value_rejected("cpu_percent");
-        metrics.marked("host");
-        let text = metrics.encode();
-        let helps = text.lines().filter(|line| line.starts_with("# HELP")).count();
-        let types = text.lines().filter(|line| line.starts_with("# TYPE")).count();
-        assert_eq!((helps, types), (24, 24), "{text}");
-        for line in text.lines().filter(|line| line.starts_with("# HELP")) {
-            assert!(line.split_whitespace().count() > 8 && !line.contains(".."), "{line}");
-        }
-    }
-}

@@ -10,7 +10,7 @@ use std::{
 
 use usher_types::{Policy, PoolName};
 
-use crate::store::{PoolRecord, VERSIONS_KEPT};
+use crate::store::{Change, PoolRecord, VERSIONS_KEPT};
 
 /// Why two versions cannot be compared.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,13 +38,28 @@ impl PoolHistory {
         self.versions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// These settings are in force now.
+    /// These settings were applied.
     pub(crate) fn add(&self, name: &PoolName, record: PoolRecord) {
+        keep(self.lock().entry(name.clone()).or_default(), record);
+    }
+
+    /// What another coordinator has changed, or this one before.
+    pub(crate) fn follow(&self, changes: &[Change]) {
         let mut all = self.lock();
-        let versions = all.entry(name.clone()).or_default();
-        let outdated = record.version.saturating_sub(VERSIONS_KEPT);
-        versions.retain(|kept| kept.version > outdated && kept.version < record.version);
-        versions.push(record);
+        for change in changes {
+            match change {
+                Change::Pool(name, Some(record)) | Change::Version(name, _, Some(record)) => {
+                    keep(all.entry(name.clone()).or_default(), record.clone());
+                }
+                Change::Pool(name, None) => drop(all.remove(name)),
+                Change::Version(name, version, None) => {
+                    if let Some(versions) = all.get_mut(name) {
+                        versions.retain(|kept| kept.version != *version);
+                    }
+                }
+                _ => {}
+            }
+        }
     }
 
     /// The newest `limit` versions, newest first, each with the settings before it: those of the version before, or the
@@ -77,6 +92,16 @@ impl PoolHistory {
         let oldest = versions.first().unwrap_or(newest).version;
         found.map(|kept| kept.policy.clone()).ok_or(NoVersion::Gone(oldest))
     }
+}
+
+/// Adds a version in its place, instead of what was there, and drops what is kept no more.
+fn keep(versions: &mut Vec<PoolRecord>, record: PoolRecord) {
+    match versions.binary_search_by_key(&record.version, |kept| kept.version) {
+        Ok(at) => versions[at] = record,
+        Err(at) => versions.insert(at, record),
+    }
+    let newest = versions.last().map_or(0, |newest| newest.version);
+    versions.retain(|kept| kept.version > newest.saturating_sub(VERSIONS_KEPT));
 }
 
 #[cfg(test)]
@@ -112,6 +137,18 @@ mod tests {
         assert_eq!(history.find(&name(), 6), Err(NoVersion::Gone(7)));
         assert_eq!(history.find(&name(), 9), Err(NoVersion::NotYet(8)));
         assert_eq!(history.newest(&name(), 9)[1], (record(7), None));
+    }
+
+    #[test]
+    fn a_version_that_comes_late_from_another_coordinator_takes_its_place_and_no_others() {
+        let history = PoolHistory::default();
+        history.add(&name(), record(3));
+        history.follow(&[Change::Pool(name(), Some(record(2))), Change::Version(name(), 1, Some(record(1)))]);
+        history.add(&name(), record(3));
+        let versions: Vec<u64> = history.newest(&name(), 9).iter().map(|(kept, _)| kept.version).collect();
+        assert_eq!(versions, [3, 2, 1]);
+        history.follow(&[Change::Version(name(), 1, None)]);
+        assert_eq!(history.find(&name(), 1), Err(NoVersion::Gone(2)));
     }
 
     #[test]

@@ -19,6 +19,7 @@ use crate::{
     links::Links,
     metrics::Metrics,
     placing::{Doors, Teller},
+    publish::Feed,
     virtual_hosts::VirtualHosts,
 };
 
@@ -31,6 +32,7 @@ pub(crate) struct Shared {
     pub ledger: Arc<Ledger>,
     pub links: Links,
     pub doors: Doors,
+    pub feed: Feed,
     pub teller: Teller,
     pub history: History,
     pub in_flight: InFlight,
@@ -85,7 +87,7 @@ impl Shared {
         // Those that were known before a start come back too, though their streams are not open yet.
         let registered = self.snapshot.load().pools.values().map(|pool| pool.hosts.len()).sum::<usize>();
         // A thirtieth of a second each, so that a thousand agents come back over half a minute.
-        let seconds = (registered.max(self.links.len()) / 30).clamp(2, 30);
-        u32::try_from(seconds * 1000).unwrap_or(u32::MAX)
+        let spread_ms = (registered.max(self.links.len()) * 1000 / 30).clamp(2000, 30_000);
+        u32::try_from(spread_ms).unwrap_or(u32::MAX)
     }
 }

@@ -29,8 +29,8 @@ pub(crate) fn pool_to_store(record: &PoolRecord) -> store::PoolRecord {
     }
 }
 
-fn drain_from_store(host_id: HostId, record: store::DrainRecord) -> (HostId, DrainMark) {
-    (host_id, DrainMark { drain: record.drain, boot_id: record.boot_id })
+pub(crate) fn drain_from_store(record: store::DrainRecord) -> DrainMark {
+    DrainMark { drain: record.drain, boot_id: record.boot_id }
 }
 
 pub(crate) fn drain_to_store(mark: &DrainMark, set_unix_ms: u64) -> store::DrainRecord {
@@ -49,7 +49,7 @@ fn replica_mark_from_store(
 /// Everything that the farm takes over from the store.
 pub(crate) fn restored(stored: store::Stored, now_unix_ms: u64) -> Restored {
     let pools = stored.pools.into_iter().map(|(name, record)| pool_from_store(name, record));
-    let drains = stored.drains.into_iter().map(|(host_id, record)| drain_from_store(host_id, record));
+    let drains = stored.drains.into_iter().map(|(host_id, record)| (host_id, drain_from_store(record)));
     let marks = stored.host_marks.into_iter().map(|(host_id, record)| (host_id, record.marks));
     let replica_marks = stored
         .replica_marks

@@ -4,10 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{
     sync::{Semaphore, oneshot},
-    time::{Instant, MissedTickBehavior, interval_at, timeout},
+    time::timeout,
 };
-use tokio_stream::StreamExt;
-use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request, Response, Status, Streaming};
 use usher_placement::farm::{AttachRefused, Ticks};
 use usher_proto::{
@@ -18,25 +16,22 @@ use usher_proto::{
     write,
 };
 use usher_runtime::{identity::Transport, shutdown::Shutdown};
-use usher_types::{FieldFault, Goodbye, Hello, HostId, PendingLimit, Replica, Session, UserLimit};
+use usher_types::{FieldFault, Hello, PendingLimit, UserLimit};
 
-use super::{caller, pages::Pages, unavailable};
+use super::{caller, host_stream::HostStream, order::Order, pace::Pace, pages::Pages, unavailable};
 use crate::{
-    farm_command::{Admitted, FarmCommand, Source},
+    drains,
+    farm_command::{Admitted, FarmCommand},
+    layers::shutting_down,
     links::{HostLink, HostOutput, OUTBOX},
     shared::Shared,
-    store::{StoreHandle, Write},
-    stored,
+    store::{Change, Followed, StoreError, StoreHandle, Write},
 };
 
 /// How long a stream may be open before it says who it is.
 const HELLO_WITHIN: Duration = Duration::from_secs(5);
 /// How long a host may take to answer a ping before another machine may have its id.
 const PING_WITHIN: Duration = Duration::from_secs(2);
-const TICK_EVERY: Duration = Duration::from_secs(1);
-/// With its first tick a host takes all the places for told that were given while it was away: decisions that were made
-/// just before it came back are through by then.
-const FIRST_TICK: Duration = Duration::from_millis(50);
 /// Messages of one stream that may wait for the farm: a host that floods waits for itself and fills nobody's queue.
 const TURNS: usize = 4;
 
@@ -56,12 +51,16 @@ impl AgentService for Agents {
         request: Request<Streaming<v1::AttachRequest>>,
     ) -> Result<Response<Self::AttachStream>, Status> {
         if self.shutdown.has_begun() {
-            return Err(Status::unavailable("the coordinator is shutting down"));
+            return Err(shutting_down(&self.shared.links.other_coordinators()));
         }
         let caller = caller(&request)?;
         let certificate = (caller.transport == Transport::Tls).then(|| caller.name.clone());
         let mut incoming = request.into_inner();
-        let hello = first_hello(&mut incoming).await?;
+        let Introduced { hello, keeps_drain, held } = first_hello(&mut incoming).await?;
+        // Two names of one coordinator: the streams would end each other for ever.
+        if held.contains(&self.shared.instance_id) && self.shared.links.get(&hello.host_id).is_some() {
+            return Err(self.same_coordinator(&hello));
+        }
         if hello.is_virtual {
             self.check_virtual(&hello, certificate.as_deref())?;
         }
@@ -69,10 +68,15 @@ impl AgentService for Agents {
         let registered = Registered { shared: &self.shared, hello: Some(&hello) };
         self.keep_what_lasts(&hello, &admitted).await?;
         let (link, output) = HostLink::new(hello.stream_epoch, OUTBOX);
+        link.set_keeps_drain(keeps_drain);
         // From here on every new place is told through the link; what was given before is told now.
         self.shared.links.open(hello.host_id.clone(), link.clone());
         self.welcome(&hello, admitted.settings, &link);
         registered.serves();
+        if let Some(mark) = admitted.drain.filter(|_| keeps_drain) {
+            let (shared, store, host_id) = (self.shared.clone(), self.store.clone(), hello.host_id.clone());
+            tokio::spawn(drains::hand_over(shared, store, host_id, link.clone(), mark));
+        }
         let stream = HostStream {
             shared: self.shared.clone(),
             link,
@@ -80,6 +84,8 @@ impl AgentService for Agents {
             host_id: hello.host_id,
             ticks: Ticks::default(),
             told_spread_ms: 0,
+            order: Order::of(hello.incarnation_ms),
+            pace: Pace::default(),
             turns: Arc::new(Semaphore::new(TURNS)),
             replicas: Pages::default(),
             sessions: Pages::default(),
@@ -113,20 +119,38 @@ impl Drop for Registered<'_> {
     }
 }
 
-async fn first_hello(incoming: &mut Streaming<v1::AttachRequest>) -> Result<Hello, Status> {
+/// Who comes, and what its program can do.
+struct Introduced {
+    hello: Hello,
+    keeps_drain: bool,
+    /// Instances of coordinators that it has a stream to.
+    held: Vec<String>,
+}
+
+async fn first_hello(incoming: &mut Streaming<v1::AttachRequest>) -> Result<Introduced, Status> {
     let first = timeout(HELLO_WITHIN, incoming.message())
         .await
         .map_err(|_| Status::deadline_exceeded("no Hello within 5 s"))??
         .and_then(|first| first.message);
     match first {
-        Some(attach_request::Message::Hello(hello)) => {
-            read::hello(hello).map_err(|faults| error::invalid_fields(&faults))
+        Some(attach_request::Message::Hello(mut hello)) => {
+            let (keeps_drain, held) = (hello.keeps_drain, std::mem::take(&mut hello.held_instance_ids));
+            let hello = read::hello(hello).map_err(|faults| error::invalid_fields(&faults))?;
+            Ok(Introduced { hello, keeps_drain, held })
         }
         _ => Err(error::invalid_fields(&[FieldFault::new("message", "another one", "Hello first")])),
     }
 }
 
 impl Agents {
+    fn same_coordinator(&self, hello: &Hello) -> Status {
+        let instance = self.shared.instance_id.clone();
+        let message =
+            format!("host {} has a stream to this coordinator already, instance {instance}", hello.host_name);
+        let metadata = [("instance_id".to_owned(), instance)].into();
+        error::status(Code::AlreadyExists, reason::SAME_COORDINATOR, message, metadata, None)
+    }
+
     /// Whether a modelled host may come at all, and whether its certificate may bring another one.
     fn check_virtual(&self, hello: &Hello, certificate: Option<&str>) -> Result<(), Status> {
         let config = &self.shared.config;
@@ -187,7 +211,9 @@ impl Agents {
         let (attached, host_id) = (&admitted.attached, &hello.host_id);
         let mut writes = Vec::new();
         if let Some(certificate) = &attached.bind {
-            writes.push(Write::PutBinding(certificate.clone(), host_id.clone()));
+            let (certificate, host, replaces) =
+                (certificate.clone(), host_id.clone(), attached.retired.clone());
+            writes.push(Write::Bind { certificate, host, replaces });
         }
         if let Some(retired) = &attached.retired {
             tracing::info!(%retired, %host_id, "a host was replaced by another one with its certificate name");
@@ -199,7 +225,22 @@ impl Agents {
         if writes.is_empty() {
             return Ok(());
         }
-        let Err(error) = self.store.write(writes).await else { return Ok(()) };
+        // A host is not turned away because a shared store is.
+        let error = match self.store.write_or_owe(writes).await {
+            Ok(_) => return Ok(()),
+            Err(StoreError::Bound { certificate, host: bound_to }) => {
+                let belongs = Change::Binding(certificate.clone(), Some(bound_to.clone()));
+                let followed = Followed { changes: vec![belongs], revision: 0 };
+                self.shared.farm.send(FarmCommand::Follow(followed)).await.map_err(unavailable)?;
+                tracing::error!(certificate, %bound_to, claimed = %host_id, "a certificate is in use by two hosts");
+                return Err(refused(&AttachRefused::OtherHost {
+                    certificate,
+                    bound_to,
+                    claimed: host_id.clone(),
+                }));
+            }
+            Err(error) => error,
+        };
         tracing::error!(%error, %host_id, "cannot store what an attach has changed");
         if let Some(certificate) = attached.bind.clone() {
             // In force only what is stored: the next attach binds it again.
@@ -244,219 +285,45 @@ fn refused(why: &AttachRefused) -> Status {
     error::status(code, reason, why.to_string(), Default::default(), None)
 }
 
-/// One host's stream, after its introduction.
-struct HostStream {
-    shared: Arc<Shared>,
-    link: Arc<HostLink>,
-    host_id: HostId,
-    interval: Duration,
-    ticks: Ticks,
-    told_spread_ms: u32,
-    turns: Arc<Semaphore>,
-    replicas: Pages<Replica>,
-    sessions: Pages<Session>,
-}
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+    use usher_types::{Endpoint, GatewayId, PendingPlace, Policy, PoolName, RequestId, Token};
 
-impl HostStream {
-    async fn run(mut self, incoming: Streaming<v1::AttachRequest>, shutdown: CancellationToken) {
-        let _open = self.shared.metrics.stream_opened();
-        tracing::info!(host_id = %self.host_id, stream_epoch = self.link.stream_epoch, "host attached");
-        let goodbye = self.serve(incoming, shutdown).await;
-        self.shared.links.close(&self.host_id, &self.link);
-        self.link.finish();
-        let stream_epoch = self.link.stream_epoch;
-        let detach = FarmCommand::Detach { host_id: self.host_id.clone(), stream_epoch, goodbye };
-        // The farm task ends before the streams do when the process stops.
-        let _ = self.shared.farm.send(detach).await;
-        tracing::info!(host_id = %self.host_id, stream_epoch, ?goodbye, "host detached");
+    use super::*;
+
+    /// Each place is a message of its own, and so is everything else that is told at an Attach.
+    #[test]
+    fn no_message_to_an_agent_comes_near_to_what_it_takes() {
+        let text = |bytes| "x".repeat(bytes);
+        let policy = Policy { shared_accounts: vec![text(256); 256], ..Policy::default() };
+        let drain = v1::Drain { reason: text(1024), author: text(256), ..v1::Drain::default() };
+        let settings = v1::PoolSettings {
+            pool: text(128),
+            version: u64::MAX,
+            policy: Some(write::policy(&policy)),
+            drain: Some(drain),
+            settings_hash: Some(u64::MAX),
+            ..v1::PoolSettings::default()
+        };
+        let gateway = GatewayId::new(text(128)).unwrap();
+        let place = PendingPlace {
+            token: Token { gateway, request_id: RequestId::new(text(128)).unwrap() },
+            attempt: u32::MAX,
+            content_hash: u64::MAX,
+            pool: PoolName::new(text(128)).unwrap(),
+            endpoint: Endpoint { kind: text(256), address: text(253), port: u16::MAX },
+            user: Some(text(256)),
+            cost: 100,
+            counted_users: 100,
+            left: Duration::from_secs(u64::MAX / 1000),
+            connected: true,
+            admitted: true,
+        };
+        let (max_users, max_pending) = (UserLimit::Users(u32::MAX), PendingLimit::Unlimited);
+        let expect =
+            write::expect_session(&proto::ExpectSession { place, ask: true, max_users, max_pending });
+        assert!(settings.encoded_len() < 128 * 1024, "{}", settings.encoded_len());
+        assert!(expect.encoded_len() < 4096, "{}", expect.encoded_len());
     }
-
-    async fn serve(
-        &mut self,
-        mut incoming: Streaming<v1::AttachRequest>,
-        shutdown: CancellationToken,
-    ) -> Option<Goodbye> {
-        let mut ticks = interval_at(Instant::now() + FIRST_TICK, TICK_EVERY);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let ended = self.link.ended.clone();
-        loop {
-            let message = tokio::select! {
-                biased;
-                () = ended.cancelled() => return None,
-                () = shutdown.cancelled() => {
-                    let reason = "the coordinator is shutting down".to_owned();
-                    self.link.send(Message::GoElsewhere(v1::GoElsewhere { reason }));
-                    return None;
-                }
-                _ = ticks.tick() => {
-                    let tick = self.next_tick();
-                    if !self.link.send(Message::Tick(tick)) {
-                        return None;
-                    }
-                    continue;
-                }
-                message = incoming.next() => message,
-            };
-            match message {
-                Some(Ok(v1::AttachRequest { message: Some(message) })) => match self.take(message).await {
-                    Taken::On => {}
-                    Taken::Goodbye(goodbye) => return Some(goodbye),
-                    Taken::Stopped => return None,
-                },
-                // A message of a later version of the protocol.
-                Some(Ok(v1::AttachRequest { message: None })) => {
-                    self.shared.metrics.something_dropped("unknown")
-                }
-                Some(Err(status)) => {
-                    tracing::debug!(host_id = %self.host_id, %status, "a host's stream broke");
-                    return None;
-                }
-                None => return None,
-            }
-        }
-    }
-
-    async fn take(&mut self, message: attach_request::Message) -> Taken {
-        use attach_request::Message as In;
-        match message {
-            In::Load(load) => return self.take_load(load).await,
-            In::Latency(latency) => {
-                let (latency, faults) = read::latency(latency);
-                self.count("latency", &faults);
-                let Some(from) = self.source(None).await else { return Taken::Stopped };
-                return self.send(FarmCommand::Latency { from, latency, faults: faults.len() }).await;
-            }
-            In::InventoryPage(page) => {
-                let (page, faults) = read::inventory_page(page);
-                self.count("inventory", &faults);
-                if let Some(replicas) =
-                    self.replicas.take(page.generation, page.page, page.last, page.replicas)
-                {
-                    let Some(from) = self.source(None).await else { return Taken::Stopped };
-                    return self.send(FarmCommand::Replicas { from, replicas }).await;
-                }
-            }
-            In::SessionsPage(page) => {
-                let (page, faults) = read::sessions_page(page);
-                self.count("sessions", &faults);
-                if let Some(sessions) =
-                    self.sessions.take(page.generation, page.page, page.last, page.sessions)
-                {
-                    let Some(from) = self.source(None).await else { return Taken::Stopped };
-                    return self.send(FarmCommand::Sessions { from, sessions }).await;
-                }
-            }
-            In::PlaceAnswer(answer) => match read::place_answer(answer) {
-                Ok(answer) => {
-                    self.shared.links.consent(&self.host_id, &answer.token, answer.attempt, answer.answer);
-                    self.heard();
-                }
-                Err(fault) => self.count("place_answer", &[fault]),
-            },
-            In::SessionCheckAnswer(answer) => {
-                self.shared.links.session_checked(&self.host_id, answer.check_id, answer.exists);
-            }
-            In::Pong(pong) => self.link.pong(pong.nonce),
-            In::Goodbye(goodbye) => match read::goodbye(goodbye) {
-                Ok(goodbye) => return Taken::Goodbye(goodbye),
-                Err(fault) => self.count("goodbye", &[fault]),
-            },
-            // A stream introduces itself once; a second Hello changes nothing.
-            In::Hello(_) => self.shared.metrics.something_dropped("hello"),
-        }
-        Taken::On
-    }
-
-    async fn take_load(&mut self, load: v1::Load) -> Taken {
-        let (load, faults) = read::load(load);
-        self.count("load", &faults);
-        let Some(from) = self.source(load.tick_echo).await else { return Taken::Stopped };
-        self.send(FarmCommand::Load { from, load: Box::new(load), faults }).await
-    }
-
-    /// A host that answers is not silent any more.
-    fn heard(&self) {
-        let snapshot = self.shared.snapshot.load();
-        if let Ok((pool, position)) = snapshot.find_host(self.host_id.as_str()) {
-            let cell = &pool.members.cells[position];
-            if cell.load().is_silent() {
-                cell.set_silent(false);
-            }
-        }
-    }
-
-    fn next_tick(&mut self) -> v1::Tick {
-        let now = self.shared.now();
-        v1::Tick {
-            tick: self.ticks.next(now),
-            reconnect_spread_ms: self.changed_spread(),
-            confirmed_elsewhere_ms: self
-                .link
-                .last_confirmed_elsewhere()
-                .map(|at| stored::millis(now.since(at))),
-        }
-    }
-
-    /// The first agents of a farm attach when it is small: as it grows, they must know that they come back among many.
-    fn changed_spread(&mut self) -> Option<u32> {
-        let spread_ms = self.shared.reconnect_spread_ms();
-        (std::mem::replace(&mut self.told_spread_ms, spread_ms) != spread_ms).then_some(spread_ms)
-    }
-
-    /// When a message came, and its turn, which may have to be waited for. Absent once the process stops.
-    async fn source(&self, tick_echo: Option<u64>) -> Option<Source> {
-        let measured_at = self.ticks.measured_at(tick_echo, self.shared.now(), self.interval);
-        let (host_id, stream_epoch) = (self.host_id.clone(), self.link.stream_epoch);
-        let turn = self.turns.clone().acquire_owned().await.ok()?;
-        Some(Source { host_id, stream_epoch, measured_at, turn })
-    }
-
-    async fn send(&self, command: FarmCommand) -> Taken {
-        if self.shared.farm.send(command).await.is_ok() { Taken::On } else { Taken::Stopped }
-    }
-
-    fn count(&self, kind: &'static str, faults: &[FieldFault]) {
-        self.shared.metrics.report_taken(kind);
-        for fault in faults {
-            self.shared.metrics.value_rejected(counted_field(kind, &fault.field));
-            tracing::debug!(host_id = %self.host_id, kind, %fault, "a value of a report was refused");
-        }
-    }
-}
-
-/// Fields whose faults are counted apart: sensors break one by one.
-const COUNTED_FIELDS: [&str; 19] = [
-    "cpu_percent",
-    "runnable_demand",
-    "memory_used_bytes",
-    "capacity",
-    "max_users",
-    "threshold_percent",
-    "range",
-    "sessions_*",
-    "collectors",
-    "pending",
-    "ended",
-    "psi_full_percent",
-    "mounts",
-    "own_availability",
-    "replica_lag_ms",
-    "drain",
-    "outcomes",
-    "penalties",
-    "logons_in_progress",
-];
-
-/// As the metric names a fault of `field` in a message of this kind: never by the sender's words, which may stand in
-/// the path of a field.
-fn counted_field(kind: &'static str, field: &str) -> &'static str {
-    let outer = field.split(['[', '.']).next().unwrap_or_default();
-    COUNTED_FIELDS.into_iter().find(|counted| *counted == outer).unwrap_or(kind)
-}
-
-/// What follows from a message.
-enum Taken {
-    On,
-    Goodbye(Goodbye),
-    Stopped,
 }

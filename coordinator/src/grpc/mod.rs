@@ -3,13 +3,16 @@
 mod admin;
 mod agent;
 mod directory;
+mod host_stream;
+mod order;
+mod pace;
 mod pages;
 mod placement;
 
 pub(crate) use admin::Admin;
 pub(crate) use agent::Agents;
 pub(crate) use directory::{Directory, count_hosts};
-pub(crate) use placement::Placements;
+pub(crate) use placement::{Placements, PlacementsOnTheWire, learned_costs};
 use tonic::{Request, Status};
 use usher_proto::error;
 use usher_types::{FieldFault, GatewayId};

@@ -21,8 +21,9 @@ use crate::metrics::Metrics;
 pub struct HttpState {
     /// Shown at `/metrics`.
     pub metrics: Metrics,
-    /// Whether calls should come here now; if not, why, for people: "in grace: heard 3 of 5 hosts".
-    pub ready: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
+    /// Whether calls should come here now; if not, why, for people: "in grace: heard 3 of 5 hosts". If so, what does not work all
+    /// the same; may be empty.
+    pub ready: Arc<dyn Fn() -> Result<String, String> + Send + Sync>,
     /// Certificates of other farms are turned away.
     pub farm: String,
 }

@@ -40,7 +40,8 @@ async fn metrics(State(state): State<HttpState>) -> impl IntoResponse {
 
 async fn readyz(State(state): State<HttpState>) -> (StatusCode, String) {
     match (state.ready)() {
-        Ok(()) => (StatusCode::OK, "ready\n".to_owned()),
+        Ok(but) if but.is_empty() => (StatusCode::OK, "ready\n".to_owned()),
+        Ok(but) => (StatusCode::OK, format!("ready\n{but}\n")),
         Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
     }
 }

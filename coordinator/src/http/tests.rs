@@ -17,7 +17,7 @@ struct Served {
     task: tokio::task::JoinHandle<()>,
 }
 
-async fn start(ready: impl Fn() -> Result<(), String> + Send + Sync + 'static) -> Served {
+async fn start(ready: impl Fn() -> Result<String, String> + Send + Sync + 'static) -> Served {
     let listener = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let addr = listener.local_addr().unwrap();
     let incoming = Incoming::start(listener, None, Limits::default());
@@ -45,10 +45,18 @@ impl Served {
 
 #[tokio::test]
 async fn a_scraper_gets_the_metrics_in_prometheus_form() {
-    let answer = start(|| Ok(())).await.get("/metrics").await;
+    let answer = start(|| Ok(String::new())).await.get("/metrics").await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert!(answer.contains("content-type: text/plain; version=0.0.4"), "{answer}");
     assert!(answer.contains("usher_coordinator_info{version=\"1.0\",commit=\"abc\"} 1"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_coordinator_whose_store_is_away_is_ready_and_says_so() {
+    let server = start(|| Ok("etcd does not answer".to_owned())).await;
+    let ready = server.get("/readyz").await;
+    assert!(ready.starts_with("HTTP/1.1 200"), "{ready}");
+    assert!(ready.ends_with("ready\netcd does not answer\n"), "{ready}");
 }
 
 #[tokio::test]
@@ -63,7 +71,7 @@ async fn a_coordinator_in_grace_is_healthy_and_not_ready_and_says_why() {
 
 #[tokio::test]
 async fn what_is_not_there_is_404_and_a_wrong_method_405() {
-    let server = start(|| Ok(())).await;
+    let server = start(|| Ok(String::new())).await;
     assert!(server.get("/").await.starts_with("HTTP/1.1 404"));
     let post =
         server.ask("POST /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
@@ -72,7 +80,7 @@ async fn what_is_not_there_is_404_and_a_wrong_method_405() {
 
 #[tokio::test]
 async fn heads_too_long_or_with_too_many_lines_are_refused_and_the_server_goes_on() {
-    let server = start(|| Ok(())).await;
+    let server = start(|| Ok(String::new())).await;
     let long = server.get(&format!("/{}", "x".repeat(40_000))).await;
     assert!(long.is_empty() || long.starts_with("HTTP/1.1 4"), "{long}");
     let many = "a: b\r\n".repeat(100);
@@ -84,7 +92,7 @@ async fn heads_too_long_or_with_too_many_lines_are_refused_and_the_server_goes_o
 
 #[tokio::test]
 async fn a_shutdown_ends_it_even_with_an_idle_connection_open() {
-    let server = start(|| Ok(())).await;
+    let server = start(|| Ok(String::new())).await;
     let mut idle = TcpStream::connect(server.addr).await.unwrap();
     idle.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
     let mut first = [0_u8; 12];

@@ -17,8 +17,12 @@ use tokio::time::{Instant, Timeout, timeout_at};
 use tonic::Status;
 use tower::Service;
 
-use super::is_attach;
+use super::{is_attach, is_restore};
 use crate::metrics::Metrics;
+
+/// A restore sends a file, and writes all that people ever decided, perhaps to a store on other machines. Longer, and a store
+/// that is stuck keeps its admin waiting for nothing.
+const RESTORE_WITHIN: Duration = Duration::from_secs(60);
 
 /// When the answer of a call is no longer of use. In the extensions of every request but an agent's stream.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -79,7 +83,8 @@ where
             return Either::Left(self.service.call(request));
         }
         let asked = asked(request.headers()).unwrap_or(Duration::MAX);
-        let deadline = Deadline::after(asked.min(self.longest));
+        let longest = if is_restore(&request) { self.longest.max(RESTORE_WITHIN) } else { self.longest };
+        let deadline = Deadline::after(asked.min(longest));
         if asked.is_zero() {
             self.metrics.deadline_exceeded();
             return Either::Right(Either::Left(ready(Ok(too_late().into_http()))));

@@ -131,6 +131,8 @@ fn is_operators(method: &str) -> bool {
             | "SetHostMarks"
             | "MarkReplica"
             | "GetBaselines"
+            | "ListCoordinators"
             | "ResetBaselines"
+            | "ListQuarantine"
     )
 }

@@ -65,6 +65,27 @@ where
     stack(&config(max_concurrent_calls), metrics).layer(service)
 }
 
+#[tokio::test]
+async fn a_coordinator_that_goes_down_says_who_else_there_is() {
+    let begun = tokio_util::sync::CancellationToken::new();
+    let others = || vec!["c2.example:7443".to_owned(), "c3.example:7443".to_owned()];
+    let answer = service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::default())) });
+    let departure = Departure::new(begun.clone(), others);
+    let service = stack(&config(8), metrics()).until(departure).layer(answer);
+    let ask = |path: &str| service.clone().oneshot(request(path, peer(None)));
+    assert_eq!(status(&ask(PLACE).await.unwrap()).code(), Code::Ok);
+    begun.cancel();
+    let refused = status(&ask(PLACE).await.unwrap());
+    assert_eq!(refused.code(), Code::Unavailable);
+    let info = refused.get_details_error_info().unwrap();
+    assert_eq!(
+        (info.reason.as_str(), info.metadata["coordinators"].as_str()),
+        ("SHUTTING_DOWN", "c2.example:7443,c3.example:7443")
+    );
+    assert!(refused.get_details_retry_info().is_some());
+    assert_eq!(status(&ask(ATTACH).await.unwrap()).code(), Code::Ok, "agents are told through their streams");
+}
+
 fn status(response: &Response<Body>) -> Status {
     assert_eq!(response.status(), 200, "gRPC says its errors in the headers");
     Status::from_header_map(response.headers()).unwrap_or_else(|| Status::ok(""))

@@ -22,6 +22,8 @@ pub struct FarmFigures {
     pub busy: BTreeMap<(PoolName, &'static str), u64>,
     /// Hosts of which a number is not known, by pool.
     pub incomplete: BTreeMap<PoolName, u64>,
+    /// Hosts that have had other settings than this coordinator's for long, by pool.
+    pub foreign_settings: BTreeMap<PoolName, u64>,
     /// Replicas that admins have marked, by pool and mark.
     pub replica_marks: BTreeMap<(PoolName, &'static str), u64>,
     /// Places given out and neither seen as sessions nor ended.
@@ -120,6 +122,17 @@ fn encode_marks(figures: &FarmFigures, encoder: &mut DescriptorEncoder<'_>) -> R
     for (pool, hosts) in &figures.incomplete {
         let labels = OfPool { pool: pool.as_str().to_owned() };
         gauge(*hosts).encode(incomplete.encode_family(&labels)?)?;
+    }
+    let mut foreign = encoder.encode_descriptor(
+        "settings_mismatch_hosts",
+        "Hosts that have had other settings of their pool than this coordinator's for long. Not 0: another coordinator has \
+         another file or store; usherctl pool show names the hosts.",
+        None,
+        MetricType::Gauge,
+    )?;
+    for (pool, hosts) in &figures.foreign_settings {
+        let labels = OfPool { pool: pool.as_str().to_owned() };
+        gauge(*hosts).encode(foreign.encode_family(&labels)?)?;
     }
     let mut marks = encoder.encode_descriptor(
         "replica_marks",

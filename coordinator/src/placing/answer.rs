@@ -163,7 +163,9 @@ pub(super) fn outcome_name(outcome: &Result<v1::Placement, Status>) -> &'static 
             v1::PlacementReason::Predicted => "PREDICTED",
             v1::PlacementReason::Fill => "FILL",
             v1::PlacementReason::Original => "ORIGINAL",
-            v1::PlacementReason::LowestLoad | v1::PlacementReason::Unspecified => "LOWEST_LOAD",
+            v1::PlacementReason::LowestLoad
+            | v1::PlacementReason::LocalDecision
+            | v1::PlacementReason::Unspecified => "LOWEST_LOAD",
         },
         Err(status) => error_name(status),
     }

@@ -6,6 +6,8 @@
 //! storm of connections. A try goes on when its caller goes away: others wait for what it finds.
 
 use std::{
+    fmt,
+    pin::Pin,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -29,16 +31,34 @@ const FRESH: Duration = Duration::from_secs(10);
 /// With more hosts than this, those that were not tried lately are forgotten.
 const MANY: usize = 1024;
 
+/// Something that tries doors. Outside tests the network; a simulated one takes its place here.
+pub trait Knock: Send + Sync + fmt::Debug {
+    /// Connects to `address`, a name or an IP address, and hangs up: whether somebody was there. The caller ends a
+    /// wait that is too long.
+    fn accepts(&self, address: String, port: u16) -> Pin<Box<dyn Future<Output = bool> + Send>>;
+}
+
+/// The network.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TcpKnock;
+
+impl Knock for TcpKnock {
+    fn accepts(&self, address: String, port: u16) -> Pin<Box<dyn Future<Output = bool> + Send>> {
+        Box::pin(async move { TcpStream::connect((address, port)).await.is_ok() })
+    }
+}
+
 /// What is known of the doors of hosts.
 #[derive(Debug)]
 pub(crate) struct Doors {
     hosts: papaya::HashMap<HostId, Arc<HostDoor>>,
     connections: Arc<Semaphore>,
+    knock: Arc<dyn Knock>,
 }
 
 impl Default for Doors {
     fn default() -> Self {
-        Self { hosts: papaya::HashMap::new(), connections: Arc::new(Semaphore::new(AT_ONCE)) }
+        Self::new(Arc::new(TcpKnock))
     }
 }
 
@@ -56,18 +76,29 @@ impl HostDoor {
         found.filter(|(at, _)| now.since(*at) <= FRESH).map(|(_, is_open)| is_open)
     }
 
-    async fn try_now(&self, endpoints: &[Endpoint], connections: &Semaphore, clock: &dyn Clock) {
+    async fn try_now(
+        &self,
+        endpoints: &[Endpoint],
+        connections: &Semaphore,
+        knock: &dyn Knock,
+        clock: &dyn Clock,
+    ) {
         let _trying = self.trying.lock().await;
         if self.found(clock.now()).is_some() {
             // Another call has tried it while this one waited.
             return;
         }
-        let is_open = any_accepts(endpoints, connections).await;
+        let is_open = any_accepts(endpoints, connections, knock).await;
         *self.found.lock().unwrap_or_else(PoisonError::into_inner) = Some((clock.now(), is_open));
     }
 }
 
 impl Doors {
+    /// Nothing is known yet; doors will be tried by `knock`.
+    pub(crate) fn new(knock: Arc<dyn Knock>) -> Self {
+        Self { hosts: papaya::HashMap::new(), connections: Arc::new(Semaphore::new(AT_ONCE)), knock }
+    }
+
     /// Whether the host took a connection when that was tried last, if that is not long ago.
     pub(crate) fn found(&self, host_id: &HostId, now: BootTime) -> Option<bool> {
         self.hosts.pin().get(host_id)?.found(now)
@@ -79,8 +110,11 @@ impl Doors {
             .into_iter()
             .map(|door| {
                 let host = self.hosts.pin().get_or_insert_with(door.host_id, Arc::default).clone();
-                let (connections, clock) = (self.connections.clone(), clock.clone());
-                tokio::spawn(async move { host.try_now(&door.endpoints, &connections, clock.as_ref()).await })
+                let (connections, knock, clock) =
+                    (self.connections.clone(), self.knock.clone(), clock.clone());
+                tokio::spawn(async move {
+                    host.try_now(&door.endpoints, &connections, &*knock, clock.as_ref()).await;
+                })
             })
             .collect();
         // Whoever is not known by then counts as shut for this call.
@@ -93,14 +127,14 @@ impl Doors {
 }
 
 /// Whether one of the endpoints takes a connection. It is closed at once: nothing is said.
-async fn any_accepts(endpoints: &[Endpoint], connections: &Semaphore) -> bool {
+async fn any_accepts(endpoints: &[Endpoint], connections: &Semaphore, knock: &dyn Knock) -> bool {
     let accepts = |endpoint: &Endpoint| {
         let (address, port) = (endpoint.address.clone(), endpoint.port);
         async move {
             // Closed never: nobody closes it.
             let Ok(_one) = connections.acquire().await else { return false };
             let until = tokio::time::Instant::now() + CONNECT;
-            matches!(timeout_at(until, TcpStream::connect((address, port))).await, Ok(Ok(_)))
+            timeout_at(until, knock.accepts(address, port)).await.unwrap_or(false)
         }
     };
     let mut tries: FuturesUnordered<_> = endpoints.iter().map(accepts).collect();

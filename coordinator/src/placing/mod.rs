@@ -24,6 +24,7 @@ use usher_types::{BootTime, DecisionId};
 
 pub(crate) use answer::{unknown_pool, wire_reason};
 pub(crate) use doors::Doors;
+pub use doors::{Knock, TcpKnock};
 pub(crate) use tell::{Teller, all as tell, tell_hosts};
 
 use crate::{history::NewDecision, layers::Deadline, metrics::ConsentAnswer, shared::Shared};

@@ -95,8 +95,8 @@ pub struct LastKnown {
     /// Why it was not ready, as it said. Absent: it was.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub not_ready: Option<String>,
-    /// Drained on the host itself.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    /// Drained on the host itself. One of a kind that this version does not know is not known: the host will say it again.
+    #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "if_known")]
     pub drain: Option<Drain>,
     /// The limit of users of its own.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -107,6 +107,12 @@ pub struct LastKnown {
     /// The range of its own, 1..=30.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub range: Option<f64>,
+}
+
+fn if_known<'de, D: serde::Deserializer<'de>, T: serde::de::DeserializeOwned>(
+    from: D,
+) -> Result<Option<T>, D::Error> {
+    serde_json::Value::deserialize(from).map(|value| serde_json::from_value(value).ok())
 }
 
 /// A row of last-known values with the version of its form.
@@ -154,13 +160,11 @@ impl LastKnown {
         serde_json::to_vec(&LastKnownRow { format: FORMAT, host: self.clone() })
     }
 
-    pub(super) fn from_row(key: &str, value: &[u8]) -> Parsed<HostId, Self> {
+    /// By the host that it is of, whatever the key says: of two rows of one host the newer one counts.
+    pub(super) fn from_row(_key: &str, value: &[u8]) -> Parsed<HostId, Self> {
         let LastKnownRow { format, host } = parse(value)?;
         if format != FORMAT {
             return Err(format!("format {format}, this version reads {FORMAT}"));
-        }
-        if host.host_id.as_str() != key {
-            return Err(format!("is of host {}", host.host_id));
         }
         // Divided by later: JSON has no NaN, but it has 0 and negative numbers.
         if !(host.capacity.is_finite() && host.capacity > 0.0) {

@@ -1,4 +1,4 @@
-//! The thread that owns the store, and the handle that everyone else holds.
+//! Who owns a coordinator's own store: a thread, since a disk blocks, or a task for a store in memory; and how it is asked.
 //!
 //! The queue is bounded: when the disk is slower than the writers, they wait instead of filling memory.
 
@@ -6,9 +6,8 @@ use std::{path::Path, path::PathBuf, thread, time::Instant};
 
 use tokio::sync::{mpsc, oneshot};
 use tracing::{error, warn};
-use usher_types::{HostId, PoolName};
 
-use super::{DrainRecord, LastKnown, PoolRecord, RedbStore, Store, StoreError, Stored, Write};
+use super::{Aside, Store, StoreError, Stored, Write};
 use crate::metrics::Metrics;
 
 /// Requests that may wait for the writer. Each holds a few hundred bytes, or the last-known values of all hosts.
@@ -18,36 +17,31 @@ const BATCH: usize = 128;
 
 type Answer<T> = oneshot::Sender<Result<T, StoreError>>;
 
+/// What else the store's owner is to do, with its answer.
+type Work = Box<dyn FnOnce(&mut dyn Store) + Send>;
+
 enum Request {
     Load(Answer<Stored>),
     Write(Vec<Write>, Answer<()>),
+    Other(Work),
     Close(oneshot::Sender<()>),
 }
 
-/// Asks the store's thread. Clones share the thread; the file is closed when the last one is gone, or by [`close`].
+/// Asks the owner. Clones share it; the file is closed when the last one is gone, or by [`close`].
 ///
 /// [`close`]: Self::close
 #[derive(Clone, Debug)]
-pub struct StoreHandle {
+pub(super) struct LocalHandle {
     queue: mpsc::Sender<Request>,
     path: PathBuf,
 }
 
-impl StoreHandle {
-    /// Opens the redb file at `path` on a thread of its own.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the file cannot be opened: in use, foreign, damaged, newer, or the disk refused.
-    pub async fn open(path: &Path, metrics: Metrics) -> Result<Self, StoreError> {
-        let file = path.to_owned();
-        Self::start(path, metrics, move || RedbStore::open(&file)).await
-    }
-
+impl LocalHandle {
     /// Runs any store on a thread of its own; `open` is called there. `path` names it in errors.
     ///
     /// # Errors
     /// What `open` answers, or [`StoreError::Failed`] if no thread could be started.
-    pub async fn start<S: Store + 'static>(
+    pub(super) async fn start<S: Store + 'static>(
         path: &Path,
         metrics: Metrics,
         open: impl FnOnce() -> Result<S, StoreError> + Send + 'static,
@@ -75,57 +69,63 @@ impl StoreHandle {
         Ok(Self { queue, path: path.to_owned() })
     }
 
-    /// Everything that is stored. Rows that cannot be read are moved to quarantine, counted and warned of.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the file as a whole cannot be read.
-    pub async fn load(&self) -> Result<Stored, StoreError> {
+    /// Runs a store that never blocks on a task of the runtime.
+    pub(super) fn inline(path: &Path, metrics: Metrics, mut store: impl Store + 'static) -> Self {
+        let (queue, mut requests) = mpsc::channel(QUEUE);
+        tokio::spawn(async move {
+            let mut next = None;
+            loop {
+                let request = match next.take() {
+                    Some(request) => request,
+                    None => match requests.recv().await {
+                        Some(request) => request,
+                        None => return,
+                    },
+                };
+                match serve(&mut store, request, &mut requests, &metrics) {
+                    Served::On(request) => next = request,
+                    Served::Close(answer) => {
+                        drop(store);
+                        drop(requests);
+                        let _ = answer.send(());
+                        return;
+                    }
+                }
+            }
+        });
+        Self { queue, path: path.to_owned() }
+    }
+
+    pub(super) async fn load(&self) -> Result<Stored, StoreError> {
         self.ask(Request::Load).await
     }
 
-    /// Writes all of `writes` in order, or none. Answers once they are on disk.
-    ///
-    /// # Errors
-    /// [`StoreError::Failed`] if the disk refused; nothing of `writes` is stored then. [`StoreError::Closed`] after
-    /// [`close`](Self::close).
-    pub async fn write(&self, writes: Vec<Write>) -> Result<(), StoreError> {
+    /// Writes all of `writes` in order, or none.
+    pub(super) async fn write(&self, writes: Vec<Write>) -> Result<(), StoreError> {
         self.ask(|answer| Request::Write(writes, answer)).await
     }
 
-    /// Sets a pool's settings.
-    ///
-    /// # Errors
-    /// As [`write`](Self::write).
-    pub async fn put_pool(&self, name: PoolName, record: PoolRecord) -> Result<(), StoreError> {
-        self.write(vec![Write::PutPool(name, record)]).await
+    pub(super) async fn quarantine(&self) -> Result<Vec<Aside>, StoreError> {
+        self.other(|store| store.quarantine()).await
     }
 
-    /// Sets a host's drain.
-    ///
-    /// # Errors
-    /// As [`write`](Self::write).
-    pub async fn put_drain(&self, host: HostId, record: DrainRecord) -> Result<(), StoreError> {
-        self.write(vec![Write::PutDrain(host, record)]).await
+    pub(super) async fn set_aside(&self, rows: Vec<Aside>) -> Result<(), StoreError> {
+        self.other(move |store| store.set_aside(&rows)).await
     }
 
-    /// Ends a host's drain; nothing happens without one.
-    ///
-    /// # Errors
-    /// As [`write`](Self::write).
-    pub async fn delete_drain(&self, host: HostId) -> Result<(), StoreError> {
-        self.write(vec![Write::DeleteDrain(host)]).await
+    pub(super) async fn drop_aside(&self, table: String, key: String) -> Result<bool, StoreError> {
+        self.other(move |store| store.drop_aside(&table, &key)).await
     }
 
-    /// Replaces the last-known values of all hosts.
-    ///
-    /// # Errors
-    /// As [`write`](Self::write).
-    pub async fn put_last_known(&self, hosts: Vec<LastKnown>) -> Result<(), StoreError> {
-        self.write(vec![Write::PutLastKnown(hosts)]).await
+    async fn other<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut dyn Store) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.ask(|answer| Request::Other(Box::new(move |store| drop(answer.send(work(store)))))).await
     }
 
-    /// Finishes what is queued and closes the file. Later requests get [`StoreError::Closed`].
-    pub async fn close(&self) {
+    /// Finishes what is queued and closes the file.
+    pub(super) async fn close(&self) {
         let (answer, closed) = oneshot::channel();
         if self.queue.send(Request::Close(answer)).await.is_ok() {
             // An error means that the thread has ended already, which is what was asked for.
@@ -145,12 +145,13 @@ impl StoreHandle {
 fn run(mut store: impl Store, mut requests: mpsc::Receiver<Request>, metrics: &Metrics) {
     let mut next = None;
     while let Some(request) = next.take().or_else(|| requests.blocking_recv()) {
-        match request {
-            Request::Load(answer) => drop(answer.send(load(&mut store, metrics))),
-            Request::Write(writes, answer) => {
-                next = commit_batch(&mut store, writes, answer, &mut requests, metrics);
+        match serve(&mut store, request, &mut requests, metrics) {
+            Served::On(request) => {
+                next = request;
+                store.tidy(false);
             }
-            Request::Close(answer) => {
+            Served::Close(answer) => {
+                store.tidy(true);
                 drop(store);
                 drop(requests);
                 let _ = answer.send(());
@@ -158,6 +159,30 @@ fn run(mut store: impl Store, mut requests: mpsc::Receiver<Request>, metrics: &M
             }
         }
     }
+    store.tidy(true);
+}
+
+enum Served {
+    /// Perhaps with a request that was taken already.
+    On(Option<Request>),
+    Close(oneshot::Sender<()>),
+}
+
+fn serve(
+    store: &mut impl Store,
+    request: Request,
+    requests: &mut mpsc::Receiver<Request>,
+    metrics: &Metrics,
+) -> Served {
+    match request {
+        Request::Load(answer) => drop(answer.send(load(store, metrics))),
+        Request::Write(writes, answer) => {
+            return Served::On(commit_batch(store, writes, answer, requests, metrics));
+        }
+        Request::Other(work) => work(store),
+        Request::Close(answer) => return Served::Close(answer),
+    }
+    Served::On(None)
 }
 
 fn load(store: &mut impl Store, metrics: &Metrics) -> Result<Stored, StoreError> {
@@ -196,9 +221,14 @@ fn commit_batch(
     let begun = Instant::now();
     let outcome = store.commit(&writes);
     metrics.store_committed(begun.elapsed(), outcome.is_ok());
-    if let Err(error) = &outcome {
-        let source = std::error::Error::source(error).map(ToString::to_string);
-        error!(%error, source, writes = writes.len(), "lost a commit of the store");
+    match &outcome {
+        // Every ten seconds there is a commit at least: one line for all that fail in a row.
+        Err(error) if metrics.store_fails(true) => {
+            let source = std::error::Error::source(error).map(ToString::to_string);
+            error!(%error, source, "the store takes nothing: what is changed is not stored, and is refused");
+        }
+        Ok(()) if metrics.store_fails(false) => warn!("the store takes changes again"),
+        _ => {}
     }
     for answer in answers {
         // Nobody may be waiting any more.

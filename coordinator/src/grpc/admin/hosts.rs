@@ -1,13 +1,15 @@
 //! Hosts: drained and given back, and what an admin sets of one.
 
 use tonic::Status;
-use usher_proto::{error, fault, read, v1, write};
+use usher_placement::farm::DrainMark;
+use usher_proto::{DrainKept, error, fault, read, v1, write};
 use usher_types::{Drain, HostId, HostMarks, HostMarksChange};
 
 use super::{Admin, not_stored, to_its_end};
 use crate::{
-    farm_command::FarmCommand,
-    grpc::{directory::not_one_host, invalid},
+    drains,
+    farm_command::{Drains, FarmCommand},
+    grpc::{directory::not_one_host, invalid, unavailable},
     store::{HostMarksRecord, Write},
     stored,
 };
@@ -26,24 +28,54 @@ impl Admin {
         let reason = fault::cut(msg.reason, MAX_REASON_BYTES);
         let drain = Drain { mode, reason, author, no_reconnect: msg.no_reconnect };
         let drained = to_its_end(self.clone().drain(host.host_id.clone(), drain)).await?;
-        drained.ok_or_else(|| not_one_host(&msg.host, &[]))?;
+        let kept = drained.ok_or_else(|| not_one_host(&msg.host, &[]))?;
         let users = host.pool.members.cells[host.position].load().users();
-        Ok(v1::DrainHostResponse { host_id: host.host_id.to_string(), host_name: host.name, users })
+        let host_id = host.host_id.to_string();
+        Ok(v1::DrainHostResponse { host_id, host_name: host.name, users, kept: kept.into() })
     }
 
-    /// Drains a host. Absent: there is none of this id.
-    async fn drain(self, host_id: HostId, drain: Drain) -> Result<Option<()>, Status> {
-        let mark =
-            self.ask(|answer| FarmCommand::DrainMark { host_id: host_id.clone(), drain, answer }).await?;
-        let Some(mark) = mark else { return Ok(None) };
+    /// Drains a host: by its own word if it is there, else by a mark. Absent: there is none of this id.
+    async fn drain(self, host_id: HostId, drain: Drain) -> Result<Option<v1::DrainKept>, Status> {
+        let _one_at_a_time = self.draining.of(&host_id).lock().await;
+        let ask = |answer| FarmCommand::DrainMark { host_id: host_id.clone(), drain: drain.clone(), answer };
+        let Some((mark, before)) = self.ask(ask).await? else { return Ok(None) };
+        match drains::ask(&self.shared, &host_id, Some(drain.clone())).await {
+            Some(Err(why)) => return Err(not_kept(&host_id, &why)),
+            Some(Ok(kept)) => {
+                self.marked_by_host(&host_id, kept, before).await?;
+                self.shared.metrics.marked("drain");
+                tracing::info!(%host_id, author = drain.author, reason = drain.reason, "host drained");
+                return Ok(Some(v1::DrainKept::Host));
+            }
+            None => {}
+        }
         let record = stored::drain_to_store(&mark, self.shared.clock.wall_unix_ms());
-        self.store.put_drain(host_id.clone(), record).await.map_err(not_stored)?;
-        let set =
-            |answer| FarmCommand::SetDrain { host_id: host_id.clone(), mark: Some(mark.clone()), answer };
+        let stored = self.store.put_drain(host_id.clone(), record).await.map_err(not_stored)?;
+        let (mark, revision) = (Some(mark), stored.revision);
+        let set = |answer| FarmCommand::SetDrain { host_id: host_id.clone(), mark, revision, answer };
         self.ask(set).await?;
         self.shared.metrics.marked("drain");
-        tracing::info!(%host_id, author = mark.drain.author, reason = mark.drain.reason, "host drained");
-        Ok(Some(()))
+        tracing::info!(%host_id, author = drain.author, reason = drain.reason, "host marked as drained");
+        Ok(Some(v1::DrainKept::Coordinators))
+    }
+
+    /// A host has kept, or ended, a drain of its own: an older mark of it says nothing any more.
+    async fn marked_by_host(
+        &self,
+        host_id: &HostId,
+        kept: DrainKept,
+        mark: Option<DrainMark>,
+    ) -> Result<(), Status> {
+        if mark.is_some()
+            && let Err(error) = self.store.delete_drain(host_id.clone()).await
+        {
+            // It holds what the host holds too, and is offered to it again.
+            tracing::warn!(%error, %host_id, "a host keeps its drain, but the store has an older one too");
+            return Ok(());
+        }
+        let (host_id, holds) = (host_id.clone(), kept.holds.map(Box::new));
+        let command = FarmCommand::DrainKept { host_id, holds, instead_of: mark.map(Box::new) };
+        self.shared.farm.send(command).await.map_err(unavailable)
     }
 
     pub(super) async fn undrain_named(
@@ -52,19 +84,51 @@ impl Admin {
         msg: v1::UndrainHostRequest,
     ) -> Result<v1::UndrainHostResponse, Status> {
         let host = self.find_host(&msg.host)?;
-        let was_drained = to_its_end(self.clone().undrain(host.host_id.clone(), author)).await?;
-        let host_id = host.host_id.to_string();
-        Ok(v1::UndrainHostResponse { host_id, host_name: host.name, was_drained })
+        let kept = to_its_end(self.clone().undrain(host.host_id.clone(), author)).await?;
+        Ok(v1::UndrainHostResponse {
+            host_id: host.host_id.to_string(),
+            host_name: host.name,
+            was_drained: kept.before.is_some(),
+            ended: kept.before.as_ref().map(write::drain),
+            holds: kept.holds.as_ref().map(write::drain),
+        })
     }
 
-    /// Ends a host's drain. Whether it was drained.
-    async fn undrain(self, host_id: HostId, author: String) -> Result<bool, Status> {
-        self.store.delete_drain(host_id.clone()).await.map_err(not_stored)?;
-        let undrain = |answer| FarmCommand::SetDrain { host_id: host_id.clone(), mark: None, answer };
-        let was_drained = self.ask(undrain).await?;
+    /// Ends a host's drain, whoever set it: the mark, and what the host keeps itself. The drain that ended, and what holds.
+    async fn undrain(self, host_id: HostId, author: String) -> Result<DrainKept, Status> {
+        let _one_at_a_time = self.draining.of(&host_id).lock().await;
+        let known = self.ask(|answer| FarmCommand::DrainsOf { host_id: host_id.clone(), answer }).await?;
+        let Drains { mark, own } = known;
+        // A store that is away need not answer for a mark that is not there.
+        if mark.is_some() {
+            let stored = self.store.delete_drain(host_id.clone()).await.map_err(not_stored)?;
+            let (host_id, revision) = (host_id.clone(), stored.revision);
+            self.ask(|answer| FarmCommand::SetDrain { host_id, mark: None, revision, answer }).await?;
+        }
+        let keeps_drain = self.shared.links.get(&host_id).is_some_and(|link| link.keeps_drain());
+        let mut ended = DrainKept { before: mark.map(|mark| mark.drain), holds: own.clone() };
+        match drains::ask(&self.shared, &host_id, None).await {
+            Some(Err(why)) => return Err(not_kept(&host_id, &why)),
+            Some(Ok(kept)) => {
+                ended = DrainKept { before: ended.before.or(kept.before.clone()), ..kept.clone() };
+                self.marked_by_host(&host_id, kept, None).await?;
+            }
+            None if keeps_drain => {
+                let seconds = drains::ANSWER_WITHIN.as_secs();
+                let message =
+                    format!("host {host_id} does not say within {seconds} s whether its drain has ended");
+                return Err(Status::unavailable(message));
+            }
+            None => {
+                if let Some(own) = own.filter(|_| ended.before.is_none()) {
+                    return Err(out_of_reach(&host_id, &own));
+                }
+            }
+        }
         self.shared.metrics.marked("undrain");
+        let was_drained = ended.before.is_some();
         tracing::info!(%host_id, author, was_drained, "host undrained");
-        Ok(was_drained)
+        Ok(ended)
     }
 
     pub(super) async fn mark_named(
@@ -106,10 +170,26 @@ impl Admin {
             let record = HostMarksRecord { marks, author: author.clone(), set_unix_ms };
             Write::PutHostMarks(host_id.clone(), record)
         };
-        self.store.write(vec![write]).await.map_err(not_stored)?;
-        self.ask(|answer| FarmCommand::SetMarks { host_id: host_id.clone(), marks, answer }).await?;
+        let revision = self.store.write(vec![write]).await.map_err(not_stored)?.revision;
+        let set = |answer| FarmCommand::SetMarks { host_id: host_id.clone(), marks, revision, answer };
+        self.ask(set).await?;
         self.shared.metrics.marked("host");
         tracing::info!(%host_id, author, ?marks, "marks of a host set");
         Ok(Some(marks))
     }
+}
+
+/// The host's disk refused: nothing has changed, and somebody must look at that disk.
+fn not_kept(host_id: &HostId, why: &str) -> Status {
+    let message = format!("host {host_id} could not keep it, its drain is as it was: {why}");
+    Status::failed_precondition(message)
+}
+
+/// A drain that lies on a host is ended there.
+fn out_of_reach(host_id: &HostId, own: &Drain) -> Status {
+    let by = if own.author.is_empty() { String::new() } else { format!(" by {}", own.author) };
+    Status::unavailable(format!(
+        "host {host_id} was drained{by} and keeps that itself, but it cannot be asked through this coordinator: undrain it \
+         through one that it is connected to, or on the host (usher-agent undrain)"
+    ))
 }

@@ -1,18 +1,22 @@
 //! Pools: their settings in force, those before, and how they change.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    path::Path,
+    time::Duration,
+};
 
 use tonic::{Code, Status};
-use usher_placement::farm::{ApplyRefused, PoolApply, PoolRecord};
+use usher_placement::farm::{ApplyRefused, PoolApply, PoolRecord, Snapshot};
 use usher_proto::{
     ApplyPool,
     error::{self, reason},
     fault::id,
     read, v1, write,
 };
-use usher_types::{FieldChange, FieldFault, Policy, PoolName};
+use usher_types::{FieldChange, FieldFault, Policy, PoolName, SettingsHash};
 
-use super::{Admin, to_its_end};
+use super::{Admin, not_stored, to_its_end};
 use crate::{
     farm_command::FarmCommand,
     grpc::{invalid, placement::timestamp, unavailable},
@@ -24,14 +28,16 @@ use crate::{
 impl Admin {
     pub(super) async fn all_pools(&self) -> Result<v1::ListPoolsResponse, Status> {
         let pools = self.pools().await?;
-        let pools = pools.iter().map(|(record, hosts)| pool_info(record, *hosts)).collect();
+        let snapshot = self.shared.snapshot.load();
+        let pools = pools.iter().map(|(record, hosts)| in_force(record, *hosts, &snapshot)).collect();
         Ok(v1::ListPoolsResponse { pools })
     }
 
     pub(super) async fn one_pool(&self, pool: &str) -> Result<v1::GetPoolResponse, Status> {
         let pool = id::<PoolName>("pool", pool).map_err(invalid)?;
         let (record, hosts) = self.pool(&pool).await?;
-        Ok(v1::GetPoolResponse { pool: Some(pool_info(&record, hosts)) })
+        let pool = in_force(&record, hosts, &self.shared.snapshot.load());
+        Ok(v1::GetPoolResponse { pool: Some(pool) })
     }
 
     async fn pools(&self) -> Result<Vec<(PoolRecord, usize)>, Status> {
@@ -48,6 +54,9 @@ impl Admin {
         author: String,
         msg: v1::ApplyPoolRequest,
     ) -> Result<v1::ApplyPoolResponse, Status> {
+        if let Some(file) = self.shared.config.policy_file() {
+            return Err(from_file(file));
+        }
         let request = read::apply_pool(msg).map_err(|faults| error::invalid_fields(&faults))?;
         let name = request.pool.clone();
         let (record, changes) = to_its_end(self.clone().apply(request, author)).await?;
@@ -87,11 +96,8 @@ impl Admin {
     async fn commit(&self, record: PoolRecord) -> Result<(), Status> {
         let (name, row) = (record.name.clone(), stored::pool_to_store(&record));
         if let Err(error) = self.store.put_pool(name.clone(), row.clone()).await {
-            tracing::error!(%error, pool = %name, "cannot store the settings of a pool");
             self.shared.farm.send(FarmCommand::AbandonPool(name)).await.map_err(unavailable)?;
-            return Err(Status::unavailable(format!(
-                "the settings were not stored and are not in force: {error}"
-            )));
+            return Err(not_stored(error));
         }
         self.history.add(&name, row);
         self.ask(|answer| FarmCommand::CommitPool { record: Box::new(record), answer }).await
@@ -132,6 +138,37 @@ impl Admin {
     }
 }
 
+/// The settings in force, and what other settings hosts of the pool have.
+fn in_force(record: &PoolRecord, hosts: usize, snapshot: &Snapshot) -> v1::PoolInfo {
+    let mut foreign = BTreeMap::<SettingsHash, v1::ForeignSettings>::new();
+    for host in snapshot.pools.get(&record.name).into_iter().flat_map(|pool| pool.hosts.iter()) {
+        let Some(hash) = host.settings_differ else { continue };
+        let of_hash = foreign.entry(hash).or_default();
+        of_hash.settings_hash = hash.0;
+        of_hash.hosts += 1;
+        of_hash.version =
+            of_hash.version.max(host.reading.as_ref().and_then(|reading| reading.settings_version));
+        if of_hash.host_names.len() < FOREIGN_NAMES {
+            of_hash.host_names.push(host.facts.name.to_string());
+        }
+    }
+    v1::PoolInfo { foreign: foreign.into_values().collect(), ..pool_info(record, hosts) }
+}
+
+/// Hosts that are named for each other settings: enough to find the coordinator that they follow.
+const FOREIGN_NAMES: usize = 10;
+
+/// Settings that come from a file are changed there, or the next start would undo what was applied.
+fn from_file(file: &Path) -> Status {
+    let file = file.display().to_string();
+    let message = format!(
+        "this coordinator takes the settings of pools from {file}: change that file and make the coordinator read it anew \
+         (SIGHUP)"
+    );
+    let metadata = HashMap::from([("file".to_owned(), file)]);
+    error::status(Code::FailedPrecondition, reason::POLICY_FROM_FILE, message, metadata, None)
+}
+
 fn pool_info(record: &PoolRecord, hosts: usize) -> v1::PoolInfo {
     v1::PoolInfo {
         pool: record.name.to_string(),
@@ -140,6 +177,8 @@ fn pool_info(record: &PoolRecord, hosts: usize) -> v1::PoolInfo {
         author: record.author.clone(),
         applied_at: record.applied_unix_ms.map(timestamp),
         hosts: u32::try_from(hosts).unwrap_or(u32::MAX),
+        settings_hash: Some(SettingsHash::of(&record.policy).0),
+        foreign: Vec::new(),
     }
 }
 

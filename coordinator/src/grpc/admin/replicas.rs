@@ -55,11 +55,12 @@ impl Admin {
             }
             None => Write::DeleteReplicaMark(host_id.clone(), resource.clone()),
         };
-        self.store.write(vec![write]).await.map_err(not_stored)?;
+        let revision = self.store.write(vec![write]).await.map_err(not_stored)?.revision;
         let set = |answer| FarmCommand::MarkReplica {
             host_id: host_id.clone(),
             resource_id: resource.clone(),
             mark,
+            revision,
             answer,
         };
         let before = self.ask(set).await?;

@@ -52,6 +52,8 @@ pub(crate) fn count_hosts(snapshot: &Snapshot, now: BootTime) -> FarmFigures {
                 *figures.busy.entry((pool.name.clone(), reason)).or_insert(0) += 1;
             }
         }
+        let foreign = pool.hosts.iter().filter(|host| host.settings_differ.is_some()).count();
+        figures.foreign_settings.insert(pool.name.clone(), foreign as u64);
         for (_, mark) in pool.marked.values().flatten() {
             *figures.replica_marks.entry((pool.name.clone(), mark.as_str())).or_insert(0) += 1;
         }
@@ -107,7 +109,7 @@ pub(super) fn host_info(assessment: &Assessment<'_>, position: usize) -> v1::Hos
         weighted_load: look.terms.map(|terms| load_terms(&terms)),
         capacity: host.capacity(),
         max_users: host.max_users(&pool.policy).finite(),
-        drain: host.drain.as_ref().map(|mark| write::drain(&mark.drain)),
+        drain: host.drains().next().map(write::drain),
         cores: facts.cores,
         cpu_model: facts.cpu_model.clone(),
         collectors: reading
@@ -136,6 +138,8 @@ pub(super) fn host_info(assessment: &Assessment<'_>, position: usize) -> v1::Hos
         threshold_percent: host.threshold_percent(&pool.policy),
         range: host.range(&pool.policy),
         setting_origins: setting_origins(&host.marks, &own),
+        settings_hash: reading.and_then(|reading| reading.settings_hash).map(|hash| hash.0),
+        settings_differ: host.settings_differ.is_some(),
     }
 }
 

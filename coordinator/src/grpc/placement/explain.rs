@@ -166,7 +166,7 @@ fn predicted_load(predicted: &ExplainedPrediction) -> v1::PredictedLoad {
 }
 
 /// What one more session costs, each with its bounds.
-pub(in crate::grpc) fn learned_costs(costs: &LearnedCosts) -> Vec<v1::LearnedCost> {
+pub(crate) fn learned_costs(costs: &LearnedCosts) -> Vec<v1::LearnedCost> {
     let cost =
         |(bounds, learned): (usher_placement::load::CostBounds, usher_placement::load::LearnedValue)| {
             v1::LearnedCost {

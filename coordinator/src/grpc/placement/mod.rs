@@ -2,6 +2,8 @@
 
 mod explain;
 mod request;
+mod watch;
+mod watch_wire;
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -15,8 +17,10 @@ use usher_proto::{
 };
 use usher_types::{DecisionId, FailureCause};
 
-pub(super) use self::explain::{learned_costs, load_terms, redirect, timestamp};
+pub(crate) use self::explain::learned_costs;
+pub(super) use self::explain::{load_terms, redirect, timestamp};
 use self::request::{failover_request, place_request};
+pub(crate) use self::watch_wire::PlacementsOnTheWire;
 use super::{deadline, gateway, invalid};
 
 use crate::{history::retention, placing, shared::Shared};
@@ -26,6 +30,16 @@ pub(crate) struct Placements(pub Arc<Shared>);
 
 #[tonic::async_trait]
 impl PlacementService for Placements {
+    type WatchFarmStream = watch::Messages;
+
+    /// On the wire [`PlacementsOnTheWire`] answers this call, with bytes that all its readers share.
+    async fn watch_farm(
+        &self,
+        request: Request<v1::WatchFarmRequest>,
+    ) -> Result<Response<Self::WatchFarmStream>, Status> {
+        Ok(Response::new(watch::messages(watch::frames(&self.0, request.into_inner())?)))
+    }
+
     async fn place(&self, request: Request<v1::PlaceRequest>) -> Result<Response<v1::PlaceResponse>, Status> {
         let (gateway, deadline) = (gateway(&request)?, deadline(&request));
         let request = place_request(gateway, request.into_inner())?;

@@ -1,0 +1,180 @@
+//! Which transaction makes these changes, given the rows as they are known?
+
+use std::collections::BTreeMap;
+
+use usher_types::HostId;
+
+use super::super::{
+    StoreError, VERSIONS_KEPT, Write,
+    shared_rows::{Change, table},
+    shared_store::{SharedRow, Transaction},
+};
+
+/// Rows by key, as they are known.
+pub(super) type Rows = BTreeMap<String, SharedRow>;
+
+/// Whether coordinators share what `write` changes; if not, it is this coordinator's own business.
+pub(super) fn is_shared(write: &Write) -> bool {
+    match write {
+        Write::PutPool(..)
+        | Write::PutDrain(..)
+        | Write::DeleteDrain(_)
+        | Write::PutHostMarks(..)
+        | Write::DeleteHostMarks(_)
+        | Write::PutReplicaMark(..)
+        | Write::DeleteReplicaMark(..)
+        | Write::MoveMarks(..)
+        | Write::PutBinding(..)
+        | Write::Bind { .. }
+        | Write::ReplaceShared(_) => true,
+        // Each coordinator sees for itself what a host lists.
+        Write::AmendReplicaMarks(_)
+        | Write::Follow(_)
+        | Write::PutOwed(..)
+        | Write::DeleteOwed(_)
+        | Write::PutCopied(_)
+        | Write::PutLastKnown(_)
+        | Write::PutLearned(_) => false,
+    }
+}
+
+/// The transaction that makes `writes`, in their order.
+///
+/// # Errors
+/// [`StoreError::Version`] or [`StoreError::Bound`]: another coordinator was first. [`StoreError::Refused`].
+pub(super) fn plan<'a>(
+    kind: &'static str,
+    rows: &Rows,
+    writes: impl IntoIterator<Item = &'a Write>,
+) -> Result<Transaction, StoreError> {
+    let mut plan = Plan { kind, rows, transaction: Transaction::default() };
+    writes.into_iter().try_for_each(|write| plan.add(write))?;
+    Ok(plan.transaction)
+}
+
+/// Adds changes to a transaction, each only if its row is still as it is known.
+pub(super) fn set_as_known(
+    kind: &'static str,
+    rows: &Rows,
+    changes: &[Change],
+) -> Result<Transaction, StoreError> {
+    let mut plan = Plan { kind, rows, transaction: Transaction::default() };
+    for change in changes {
+        plan.expect(&change.key());
+        plan.set(change)?;
+    }
+    Ok(plan.transaction)
+}
+
+struct Plan<'a> {
+    kind: &'static str,
+    rows: &'a Rows,
+    transaction: Transaction,
+}
+
+impl Plan<'_> {
+    fn add(&mut self, write: &Write) -> Result<(), StoreError> {
+        match write {
+            Write::PutPool(name, record) => {
+                let pool = Change::Pool(name.clone(), Some(record.clone()));
+                let current = match self.now(&pool.key()) {
+                    Some(Change::Pool(_, Some(known))) => known.version,
+                    _ => 0,
+                };
+                // A row that cannot be read does not say its version; it is replaced as it is.
+                if current != 0 && current + 1 != record.version {
+                    return Err(StoreError::Version { pool: name.clone(), current });
+                }
+                self.expect(&pool.key());
+                self.set(&pool)?;
+                self.set(&Change::Version(name.clone(), record.version, Some(record.clone())))?;
+                match record.version.checked_sub(VERSIONS_KEPT) {
+                    Some(outdated) if outdated > 0 => {
+                        self.set(&Change::Version(name.clone(), outdated, None))
+                    }
+                    _ => Ok(()),
+                }
+            }
+            Write::PutDrain(host, record) => self.set(&Change::Drain(host.clone(), Some(record.clone()))),
+            Write::DeleteDrain(host) => self.set(&Change::Drain(host.clone(), None)),
+            Write::PutHostMarks(host, record) => {
+                self.set(&Change::HostMarks(host.clone(), Some(record.clone())))
+            }
+            Write::DeleteHostMarks(host) => self.set(&Change::HostMarks(host.clone(), None)),
+            Write::PutReplicaMark(host, resource, record) => {
+                // Since when its host does not list it each coordinator sees for itself.
+                let record = super::super::ReplicaMarkRecord { gone_unix_ms: None, ..record.clone() };
+                self.set(&Change::ReplicaMark(host.clone(), resource.clone(), Some(record)))
+            }
+            Write::DeleteReplicaMark(host, resource) => {
+                self.set(&Change::ReplicaMark(host.clone(), resource.clone(), None))
+            }
+            Write::MoveMarks(from, to) => self.move_marks(from, to),
+            Write::PutBinding(certificate, host) => {
+                self.set(&Change::Binding(certificate.clone(), Some(host.clone())))
+            }
+            Write::Bind { certificate, host, replaces } => self.bind(certificate, host, replaces.as_ref()),
+            _ => Ok(()),
+        }
+    }
+
+    /// A row as this transaction will have found it. Absent: there is none, or it cannot be read.
+    fn now(&self, key: &str) -> Option<Change> {
+        let value = match self.transaction.changes.get(key) {
+            Some(changed) => changed.as_deref(),
+            None => self.rows.get(key).map(|row| row.value.as_slice()),
+        }?;
+        Change::from_row(key, Some(value)).ok().flatten()
+    }
+
+    fn expect(&mut self, key: &str) {
+        let revision = self.rows.get(key).map_or(0, |row| row.revision);
+        self.transaction.expected.insert(key.to_owned(), revision);
+    }
+
+    fn set(&mut self, change: &Change) -> Result<(), StoreError> {
+        let value = change.value().transpose();
+        let value = value.map_err(|error| StoreError::Refused { kind: self.kind, why: error.to_string() })?;
+        self.transaction.changes.insert(change.key(), value);
+        Ok(())
+    }
+
+    fn bind(
+        &mut self,
+        certificate: &str,
+        host: &HostId,
+        replaces: Option<&HostId>,
+    ) -> Result<(), StoreError> {
+        let bond = Change::Binding(certificate.to_owned(), Some(host.clone()));
+        if let Some(Change::Binding(_, Some(bound))) = self.now(&bond.key())
+            && bound != *host
+            && Some(&bound) != replaces
+        {
+            return Err(StoreError::Bound { certificate: certificate.to_owned(), host: bound });
+        }
+        self.expect(&bond.key());
+        self.set(&bond)
+    }
+
+    fn move_marks(&mut self, from: &HostId, to: &HostId) -> Result<(), StoreError> {
+        let mut moved = vec![
+            (format!("{}/{from}", table::DRAINS), format!("{}/{to}", table::DRAINS)),
+            (format!("{}/{from}", table::HOST_MARKS), format!("{}/{to}", table::HOST_MARKS)),
+        ];
+        let first = format!("{}/{from}/", table::REPLICA_MARKS);
+        let replicas = self.rows.keys().filter_map(|key| key.strip_prefix(&first));
+        moved.extend(replicas.map(|resource| {
+            (format!("{first}{resource}"), format!("{}/{to}/{resource}", table::REPLICA_MARKS))
+        }));
+        for (old, new) in moved {
+            let Some(row) = self.rows.get(&old) else { continue };
+            self.expect(&old);
+            self.expect(&new);
+            self.transaction.changes.insert(old, None);
+            if !self.rows.contains_key(&new) {
+                self.transaction.changes.insert(new, Some(row.value.clone()));
+            }
+        }
+        Ok(())
+    }
+}
