@@ -11,8 +11,8 @@ use clap::{Args, Parser, Subcommand};
 use usher_runtime::config::{DurationError, HumanDuration};
 
 use crate::commands::{
-    baseline, calc, decisions, drain, explain, failover, hosts, locate, manual, mark, outcome, place, pool,
-    replicas, scenario, sessions, simulate,
+    backup, baseline, calc, connect, coordinators, decisions, drain, explain, failover, hosts, locate,
+    manual, mark, outcome, place, pool, quarantine, replicas, restore, scenario, sessions, simulate,
 };
 use crate::quickstart;
 
@@ -41,7 +41,8 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
   usherctl scenario run farm.txt            what would a farm do?
   usherctl simulate --hosts 100             how does it bear a storm of logins?
 
-Exit codes: 0 done, 1 refused or not found, 2 wrong use, 3 nobody answered, 4 a check failed"
+Exit codes: 0 done, 1 refused or not found, 2 wrong use, 3 nobody answered, 4 a check failed;
+`connect` as ssh: 255"
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
@@ -88,6 +89,8 @@ pub(crate) enum Command {
     /// Look at one host and set what is its own
     #[command(subcommand)]
     Host(hosts::HostCommand),
+    /// List the coordinators, and how their store is
+    Coordinators(coordinators::Arguments),
     /// List which host holds which resource
     Replicas(replicas::Arguments),
     /// Show every host that holds a resource, and whether it may be sent to
@@ -100,6 +103,8 @@ pub(crate) enum Command {
     Place(place::Arguments),
     /// Ask where a login goes instead
     Failover(failover::Arguments),
+    /// Carry a connection to the host that a login goes to, as ProxyCommand of ssh does
+    Connect(connect::Arguments),
     /// Tell what became of a login
     Outcome(outcome::Arguments),
     /// Show why a host was chosen, and no other
@@ -113,6 +118,12 @@ pub(crate) enum Command {
     /// Look at pools and change their settings
     #[command(subcommand)]
     Pool(pool::PoolCommand),
+    /// Write what people decided into a file
+    Backup(backup::Arguments),
+    /// Bring back what a backup holds
+    Restore(restore::Arguments),
+    /// List rows of the store that could not be read
+    Quarantine(quarantine::Arguments),
     /// Look at how fast operations are without load, and let a host learn it anew
     #[command(subcommand)]
     Baseline(baseline::BaselineCommand),
@@ -130,7 +141,8 @@ pub(crate) enum Command {
     Man(manual::ManArguments),
 }
 
-fn parse_timeout(text: &str) -> Result<Duration, String> {
+/// A time longer than nothing, with its unit.
+pub(crate) fn parse_timeout(text: &str) -> Result<Duration, String> {
     let duration: HumanDuration = text.parse().map_err(|error: DurationError| error.to_string())?;
     if duration.get().is_zero() { Err("must be longer than 0".to_owned()) } else { Ok(duration.get()) }
 }

@@ -35,6 +35,8 @@ pub(crate) enum Failure {
     NoAnswer(Vec<Silence>),
     /// Something that was to be so is not so.
     Check(String),
+    /// `connect` has no connection, or lost it: one line.
+    Unconnected(String),
     /// Anything else: a file that cannot be written, a process that cannot be started.
     Broken(anyhow::Error),
 }
@@ -99,6 +101,8 @@ impl Failure {
             Self::Usage(_) => 2,
             Self::NoAnswer(_) => 3,
             Self::Check(_) => 4,
+            // What ssh itself ends with.
+            Self::Unconnected(_) => 255,
         }
     }
 
@@ -107,6 +111,7 @@ impl Failure {
         match self {
             Self::Refused(refusal) => refusal.for_people(),
             Self::Usage(message) | Self::Check(message) => format!("error: {message}"),
+            Self::Unconnected(line) => line.clone(),
             Self::Broken(error) => format!("error: {}", clean(&format!("{error:#}"))),
             Self::NoAnswer(silences) => {
                 let mut text = "error: no coordinator answered".to_owned();
@@ -136,6 +141,7 @@ impl Failure {
             },
             Self::Usage(message) => plain("INVALID_ARGUMENT", "USAGE", message),
             Self::Check(message) => plain("FAILED_PRECONDITION", "CHECK_FAILED", message),
+            Self::Unconnected(line) => plain("UNAVAILABLE", "UNCONNECTED", line),
             Self::Broken(error) => plain("INTERNAL", "FAILED", &format!("{error:#}")),
             Self::NoAnswer(silences) => ErrorDocument {
                 metadata: silences.iter().map(|s| (s.coordinator.clone(), s.cause.clone())).collect(),
@@ -147,26 +153,18 @@ impl Failure {
 }
 
 impl Refusal {
-    /// The no in an answer. `None` if the status was not made by a coordinator but by the way there: nobody answered.
-    pub(crate) fn of(operation: &str, status: &Status) -> Option<Self> {
-        let info = error_info(status);
-        let is_silence = std::error::Error::source(status).is_some()
-            || matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled);
-        // An overloaded coordinator has not looked at the question; another one may have room.
-        let is_overloaded = info.as_ref().is_some_and(|info| info.reason == reason::OVERLOADED);
-        if is_overloaded || (info.is_none() && is_silence) {
-            return None;
-        }
-        let (reason, metadata) =
-            info.map_or_else(Default::default, |info| (info.reason, info.metadata.into_iter().collect()));
-        Some(Self {
+    /// The no in a coordinator's answer.
+    pub(crate) fn of(operation: &str, status: &Status) -> Self {
+        let (reason, metadata) = error_info(status)
+            .map_or_else(Default::default, |info| (info.reason, info.metadata.into_iter().collect()));
+        Self {
             operation: operation.to_owned(),
             code: status.code(),
             reason,
             message: status.message().to_owned(),
             metadata,
             retry_after: retry_after(status),
-        })
+        }
     }
 
     fn for_people(&self) -> String {
@@ -220,6 +218,9 @@ fn hint(reason: &str) -> Option<&'static str> {
         reason::POLICY_VERSION => {
             "somebody else changed the pool; `usherctl pool show POOL` shows what is in force"
         }
+        reason::OTHER_FARM => "--farm-was NAME says that it is meant",
+        reason::BAD_BACKUP => "an earlier backup may be whole",
+        reason::POLICY_FROM_FILE => "`usher-coordinator check-config` checks the file first",
         reason::NOT_AUTHORIZED | reason::IDENTITY_MISMATCH => "the role stands in the client's certificate",
         reason::RETENTION => "`usherctl decisions` and `usherctl pool history POOL` list what is kept",
         _ => return None,
@@ -266,7 +267,7 @@ mod tests {
     }
 
     fn refused(status: &Status) -> Failure {
-        Failure::Refused(Box::new(Refusal::of("placing in pool desk", status).unwrap()))
+        Failure::Refused(Box::new(Refusal::of("placing in pool desk", status)))
     }
 
     #[test]
@@ -305,17 +306,6 @@ mod tests {
     fn an_answer_without_details_is_still_a_refusal_by_its_code() {
         let text = refused(&Status::permission_denied("role gateway may not drain")).for_people();
         assert!(text.starts_with("error: placing in pool desk was refused: PERMISSION_DENIED"), "{text}");
-    }
-
-    #[test]
-    fn a_status_made_by_the_way_there_is_silence_but_a_typed_unavailable_is_an_answer() {
-        assert!(Refusal::of("x", &Status::unavailable("tcp connect error")).is_none());
-        assert!(Refusal::of("x", &Status::cancelled("Timeout expired")).is_none());
-        let stale = error::status(Code::Unavailable, reason::STALE, "waiting", HashMap::new(), None);
-        assert_eq!(Refusal::of("x", &stale).unwrap().reason, "STALE");
-        let overloaded =
-            error::status(Code::Unavailable, reason::OVERLOADED, "too many calls", HashMap::new(), None);
-        assert!(Refusal::of("x", &overloaded).is_none());
     }
 
     #[test]

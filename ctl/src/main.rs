@@ -44,11 +44,12 @@ fn run(cli: Cli) -> Result<(), Failure> {
     let context = Context::new(cli.globals);
     // One thread is plenty. It is also needed: the kernel ends the processes of a quickstart farm when the thread that
     // started them ends, so that must be the main one.
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("starting the runtime")?
-        .block_on(context.run(cli.command))
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.context("starting the runtime")?;
+    let done = runtime.block_on(context.run(cli.command));
+    // A name that is still looked up is nothing to wait for.
+    runtime.shutdown_background();
+    done
 }
 
 /// Help and versions go to stdout with exit code 0; wrong use is told by clap, to scripts as a document too.
@@ -66,7 +67,8 @@ fn not_parsed(error: &clap::Error) -> ExitCode {
 }
 
 fn tell(failure: &Failure, json: bool) {
-    if json {
+    // Standard output belongs to the server that `connect` connects to.
+    if json && !matches!(failure, Failure::Unconnected(_)) {
         tell_scripts(failure);
     } else {
         output::remark(&failure.for_people());

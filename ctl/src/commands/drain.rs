@@ -120,11 +120,26 @@ pub(crate) async fn undrain(context: &Context, arguments: UndrainArguments) -> R
         return emit_json(&response);
     }
     let name = clean(&response.host_name);
-    emit(&if response.was_drained {
-        format!("{name} takes new sessions again")
-    } else {
-        format!("{name} was not drained")
-    })
+    emit(&undrained(&name, &response))
+}
+
+/// What ended, and what holds the host still: a person's drain may not be the only one.
+fn undrained(name: &str, response: &v1::UndrainHostResponse) -> String {
+    let said = |drain: &v1::Drain| {
+        let by =
+            if drain.author.is_empty() { String::new() } else { format!(" by {}", clean(&drain.author)) };
+        let why = if drain.reason.is_empty() { String::new() } else { format!(": {}", clean(&drain.reason)) };
+        format!("drained{by}{why}")
+    };
+    let was = response.ended.as_ref().map(|ended| format!(" (was {})", said(ended))).unwrap_or_default();
+    match &response.holds {
+        Some(holds) if response.was_drained => {
+            format!("the drain of {name} has ended{was}, but it still is {}", said(holds))
+        }
+        Some(holds) => format!("{name} is still {}; usherctl cannot end that", said(holds)),
+        None if response.was_drained => format!("{name} takes new sessions again{was}"),
+        None => format!("{name} was not drained"),
+    }
 }
 
 const fn mode(arguments: &DrainArguments) -> v1::DrainMode {
@@ -139,7 +154,13 @@ fn drained(response: &v1::DrainHostResponse, mode: v1::DrainMode) -> String {
         Some(1) => "1 user is still on it".to_owned(),
         Some(users) => format!("{users} users are still on it"),
     };
-    format!("{name} is drained {}; {users}", until(mode))
+    let waits = match response.kept() {
+        v1::DrainKept::Coordinators => {
+            "\nits agent has not confirmed it: this coordinator, and those that share its store, hold it drained until then"
+        }
+        v1::DrainKept::Host | v1::DrainKept::Unspecified => "",
+    };
+    format!("{name} is drained {}; {users}{waits}", until(mode))
 }
 
 const fn until(mode: v1::DrainMode) -> &'static str {
@@ -168,7 +189,26 @@ mod tests {
             drained(&response(None), v1::DrainMode::Persistent),
             "app1 is drained until it is undrained; how many users it has is not known"
         );
+        let waits = v1::DrainHostResponse { kept: v1::DrainKept::Coordinators.into(), ..response(Some(0)) };
+        let said = drained(&waits, v1::DrainMode::Persistent);
+        assert!(said.contains("no user is on it\nits agent has not confirmed it"), "{said}");
         let both = ["usherctl", "drain", "app1", "--until-restart", "--persistent"];
         assert!(Cli::try_parse_from(both).is_err());
+    }
+
+    #[test]
+    fn who_had_drained_a_host_is_told_and_what_holds_it_still() {
+        let drain =
+            |author: &str| v1::Drain { author: author.into(), reason: "disks".into(), ..Default::default() };
+        let mut response = v1::UndrainHostResponse::default();
+        assert_eq!(undrained("app1", &response), "app1 was not drained");
+        (response.was_drained, response.ended) = (true, Some(drain("ann")));
+        assert_eq!(undrained("app1", &response), "app1 takes new sessions again (was drained by ann: disks)");
+        response.holds = Some(drain("readiness hook"));
+        let said = undrained("app1", &response);
+        assert!(
+            said.ends_with("(was drained by ann: disks), but it still is drained by readiness hook: disks"),
+            "{said}"
+        );
     }
 }

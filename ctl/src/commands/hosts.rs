@@ -137,6 +137,7 @@ fn notes(host: &v1::HostInfo) -> Vec<String> {
     notes.extend(host.penalties.iter().map(penalty));
     notes.extend(host.ramp.map(ramp));
     notes.extend(host.marks.as_ref().and_then(marks::marks).map(|marks| format!("set: {marks}")));
+    notes.extend(host.settings_differ.then(|| "has settings of another coordinator".to_owned()));
     notes.extend(host.reporter.then(|| "reporter".to_owned()));
     notes
 }

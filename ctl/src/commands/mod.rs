@@ -2,8 +2,11 @@
 //!
 //! Each file holds a command's arguments, the one call that it makes, and a pure function from the answer to text.
 
+pub(crate) mod backup;
 pub(crate) mod baseline;
 pub(crate) mod calc;
+pub(crate) mod connect;
+pub(crate) mod coordinators;
 pub(crate) mod decisions;
 pub(crate) mod drain;
 pub(crate) mod explain;
@@ -15,10 +18,14 @@ pub(crate) mod mark;
 pub(crate) mod outcome;
 pub(crate) mod place;
 pub(crate) mod pool;
+pub(crate) mod quarantine;
 pub(crate) mod replicas;
+pub(crate) mod restore;
 pub(crate) mod scenario;
 pub(crate) mod sessions;
 pub(crate) mod simulate;
+
+use std::time::Duration;
 
 use crate::cli::{Command, Globals};
 use crate::connect::Coordinators;
@@ -50,6 +57,15 @@ impl Context {
         Coordinators::from_options(&self.globals)
     }
 
+    /// As [`coordinators`](Self::coordinators), for what takes longer than a question unless another time was asked for.
+    ///
+    /// # Errors
+    /// If the configuration cannot be used.
+    pub(crate) fn coordinators_within(&self, longest: Duration) -> Result<Coordinators, Failure> {
+        let timeout = Some(self.globals.timeout.unwrap_or(longest));
+        Coordinators::from_options(&Globals { timeout, ..self.globals.clone() })
+    }
+
     /// Does what was typed.
     ///
     /// # Errors
@@ -59,18 +75,23 @@ impl Context {
             Command::Quickstart(arguments) => quickstart::run(self, arguments).await,
             Command::Hosts(arguments) => hosts::list(self, arguments).await,
             Command::Host(command) => hosts::host(self, command).await,
+            Command::Coordinators(arguments) => coordinators::run(self, arguments).await,
             Command::Replicas(arguments) => replicas::run(self, arguments).await,
             Command::Locate(arguments) => locate::run(self, arguments).await,
             Command::Mark(arguments) => mark::run(self, arguments).await,
             Command::Sessions(arguments) => sessions::run(self, arguments).await,
             Command::Place(arguments) => place::run(self, arguments).await,
             Command::Failover(arguments) => failover::run(self, arguments).await,
+            Command::Connect(arguments) => connect::run(self, arguments).await,
             Command::Outcome(arguments) => outcome::run(self, arguments).await,
             Command::Explain(arguments) => explain::run(self, arguments).await,
             Command::Decisions(arguments) => decisions::run(self, arguments).await,
             Command::Drain(arguments) => drain::drain(self, arguments).await,
             Command::Undrain(arguments) => drain::undrain(self, arguments).await,
             Command::Pool(command) => pool::run(self, command).await,
+            Command::Backup(arguments) => backup::run(self, arguments).await,
+            Command::Restore(arguments) => restore::run(self, arguments).await,
+            Command::Quarantine(arguments) => quarantine::run(self, arguments).await,
             Command::Baseline(command) => baseline::run(self, command).await,
             Command::Scenario(command) => scenario::run(self, &command),
             Command::Simulate(arguments) => simulate::run(self, &arguments),

@@ -173,7 +173,22 @@ fn page(pool: &v1::PoolInfo, settings: &str) -> String {
     facts.fact("pool", clean(&pool.pool));
     facts.fact("hosts", pool.hosts.to_string());
     facts.fact("version", version(pool));
-    facts.render() + "\n\n" + settings.trim_end()
+    facts.fact_if("hash", pool.settings_hash.map(|hash| format!("{hash:016x}")));
+    let foreign: String = pool.foreign.iter().map(foreign).collect();
+    facts.render() + "\n" + &foreign + "\n" + settings.trim_end()
+}
+
+/// Settings that hosts have from another coordinator.
+fn foreign(foreign: &v1::ForeignSettings) -> String {
+    let names: Vec<String> = foreign.host_names.iter().map(|name| clean(name)).collect();
+    let more = if (foreign.hosts as usize) > names.len() { ", ..." } else { "" };
+    let version = foreign.version.map(|version| format!(" version {version}")).unwrap_or_default();
+    format!(
+        "NOT in force on {} hosts: another coordinator gave them{version} ({:016x}): {}{more}\n",
+        foreign.hosts,
+        foreign.settings_hash,
+        names.join(", "),
+    )
 }
 
 /// The version, and who made it.
@@ -196,6 +211,19 @@ mod tests {
         let back: PolicyChange = toml::from_str(&text).unwrap();
         assert_eq!(back.apply_to(&Policy::default()).unwrap(), policy, "{text}");
         assert!(text.contains("max_users = \"unlimited\"") && text.contains("[weights]"), "{text}");
+    }
+
+    #[test]
+    fn hosts_with_other_settings_are_named() {
+        let foreign = v1::ForeignSettings {
+            settings_hash: 0xab,
+            version: Some(4),
+            hosts: 12,
+            host_names: vec!["app1".into(), "app2".into()],
+        };
+        let pool = v1::PoolInfo { pool: "desk".into(), foreign: vec![foreign], ..Default::default() };
+        let expected = "NOT in force on 12 hosts: another coordinator gave them version 4 (00000000000000ab): app1, app2, ...";
+        assert!(page(&pool, "range = 6.0").contains(expected));
     }
 
     #[test]

@@ -46,8 +46,9 @@ fn identity(host: &v1::HostInfo) -> String {
         facts.fact("penalty", penalty(held));
     }
     facts.fact_if("ramp", host.ramp.map(ramp));
-    facts.fact_if("drain", host.drain.as_ref().map(drain));
-    facts.fact_if("drained on the host", host.host_drain.as_ref().map(drain));
+    let mark = host.drain.as_ref().filter(|_| host.drain != host.host_drain);
+    facts.fact_if("drain", mark.map(drain));
+    facts.fact_if("drain, kept by the host", host.host_drain.as_ref().map(drain));
     facts.fact_if("set by an admin", host.marks.as_ref().and_then(marks));
     if host.reporter {
         facts.fact("reporter", "yes: it cannot be asked, and lists no places");
@@ -135,7 +136,11 @@ fn load(host: &v1::HostInfo) -> String {
     }
     facts.fact(
         "settings",
-        host.settings_version.map_or("not said".into(), |version| format!("version {version}")),
+        host.settings_version.map_or("not said".into(), |version| {
+            let hash = host.settings_hash.map(|hash| format!(" ({hash:016x})")).unwrap_or_default();
+            let differ = if host.settings_differ { ", NOT those of this coordinator" } else { "" };
+            format!("version {version}{hash}{differ}")
+        }),
     );
     facts.render()
 }
@@ -276,7 +281,7 @@ mod tests {
         let text = page(&v1::GetHostResponse { host: Some(host), ..Default::default() });
         for part in [
             "held busy by         memory,user_set",
-            "drained on the host  PERSISTENT",
+            "drain, kept by the host  PERSISTENT",
             "set by an admin      capacity 2, busy",
             "50% of its capacity counts",
             "2, set by an admin",

@@ -1,0 +1,367 @@
+//! The handle that a gateway holds.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tonic::metadata::{Ascii, MetadataValue};
+use usher_placement::decision;
+use usher_proto::read;
+use usher_proto::v1;
+use usher_runtime::clock::{Clock, SystemClock};
+use usher_runtime::net::check_target;
+use usher_types::{FailureCause, Outcome, PoolName, ResourceId, Zone};
+
+use crate::call::{Answered, Asking, Plan, Question, ask};
+use crate::config::Config;
+use crate::error::{Error, NoAnswer, NoLocal, SetupError};
+use crate::in_order::gateway_value;
+use crate::local::{Local, token};
+use crate::outcomes::{Outcomes, Report};
+use crate::peers::Peers;
+use crate::placement::Placement;
+use crate::request::Request;
+use crate::sound::Asked;
+use crate::watching::Watching;
+
+/// Asks the farm's coordinators where logins go. Cheap to clone: clones are one client.
+#[derive(Clone, Debug)]
+pub struct Client(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    config: Config,
+    gateway: Option<MetadataValue<Ascii>>,
+    peers: Arc<Peers>,
+    local: Arc<Local>,
+    outcomes: Arc<Outcomes>,
+    /// Ends the tasks with the last client.
+    _end: DropGuard,
+}
+
+/// A failover, as it is asked for.
+#[derive(Clone, Debug)]
+struct Instead {
+    from_host: String,
+    failed_request_id: Option<String>,
+    tried: Vec<String>,
+    cause: FailureCause,
+}
+
+/// A login on its way.
+struct Login<'a> {
+    request: &'a Request,
+    request_id: &'a str,
+    instead: Option<&'a Instead>,
+}
+
+impl Client {
+    /// A client of these coordinators. It connects on its own; what cannot be reached yet is tried again.
+    ///
+    /// # Errors
+    /// [`SetupError`]: what trying again would not mend.
+    pub fn connect(config: Config) -> Result<Self, SetupError> {
+        if config.coordinators.is_empty() {
+            return Err(SetupError::NoCoordinator);
+        }
+        if config.deadline.is_zero() {
+            return Err(SetupError::NoTime);
+        }
+        for address in &config.coordinators {
+            check_target(address, config.tls.is_some())?;
+        }
+        if let Some(files) = &config.tls {
+            files.client().map_err(usher_runtime::net::TargetError::from)?;
+        }
+        let gateway = config.gateway.as_deref().map(gateway_value).transpose()?;
+        tokio::runtime::Handle::try_current().map_err(|_| SetupError::NoRuntime)?;
+        let end = CancellationToken::new();
+        let peers = Arc::new(Peers::start(&config.coordinators, config.tls.as_ref(), &end));
+        let (local, outcomes) = (Arc::new(Local::default()), Arc::new(Outcomes::default()));
+        tokio::spawn(outcomes.clone().send_all(peers.clone(), gateway.clone(), end.clone()));
+        if config.local_decisions {
+            let watching = Watching {
+                peers: peers.clone(),
+                local: local.clone(),
+                tls: config.tls.clone(),
+                gateway: gateway.clone(),
+                farm: config.farm.clone(),
+                pools: config.pools.clone(),
+                cache: config.cache.clone(),
+                max_age: config.cache_max_age,
+            };
+            tokio::spawn(watching.run(end.clone()));
+        }
+        Ok(Self(Arc::new(Inner { config, gateway, peers, local, outcomes, _end: end.drop_guard() })))
+    }
+
+    /// A place for a login.
+    ///
+    /// If the returned future is dropped, a place that was given meanwhile is taken back.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if a coordinator said no, [`Error::NoAnswer`] if none answered within the deadline and what is
+    /// known of the farm gives no answer either.
+    pub async fn place(&self, request: Request) -> Result<Placement, Error> {
+        let request_id = request.request_id.clone().unwrap_or_else(random_id);
+        self.find(request, request_id, None, Vec::new()).await
+    }
+
+    /// Another place for a login whose host does not work out. The old place is given up; no host is answered that the
+    /// login was sent to before, unless all that is wrong is that the host said it is [`Busy`](FailureCause::Busy).
+    ///
+    /// # Errors
+    /// As [`place`](Self::place).
+    pub async fn failover(&self, failed: &Placement, cause: FailureCause) -> Result<Placement, Error> {
+        if matches!(cause, FailureCause::Unreachable | FailureCause::Refused) {
+            self.0.local.failed_on(failed.host_id(), SystemClock.now());
+        }
+        self.0.local.report(failed.request_id(), Outcome::Failed, SystemClock.now());
+        let instead = Instead {
+            from_host: failed.host_id().to_owned(),
+            failed_request_id: (!failed.is_local()).then(|| failed.request_id.clone()),
+            tried: failed.tried.clone(),
+            cause,
+        };
+        let mut tried = failed.tried.clone();
+        tried.push(failed.host_id().to_owned());
+        self.find(failed.request.clone(), random_id(), Some(instead), tried).await
+    }
+
+    /// Says what became of a login. Never waits: it is sent in the background, later if nobody answers now.
+    pub fn report(&self, placement: &Placement, outcome: Outcome) {
+        self.report_cause(placement, outcome, None);
+    }
+
+    /// Says that a login failed, and why. Who asks for another host at once says so with [`failover`](Self::failover).
+    pub fn report_failed(&self, placement: &Placement, cause: FailureCause) {
+        self.report_cause(placement, Outcome::Failed, Some(cause));
+    }
+
+    fn report_cause(&self, placement: &Placement, outcome: Outcome, cause: Option<FailureCause>) {
+        if placement.is_local() {
+            // No coordinator knows of it.
+            let now = SystemClock.now();
+            if outcome == Outcome::Failed {
+                self.0.local.failed_on(placement.host_id(), now);
+            }
+            self.0.local.report(placement.request_id(), outcome, now);
+            return;
+        }
+        self.0.tell(placement.request_id(), placement.coordinator.clone(), outcome, cause);
+    }
+
+    /// Waits until every report was taken by a coordinator or dropped, at most for `within`. Whether it is so. For programs
+    /// that end.
+    pub async fn flush(&self, within: Duration) -> bool {
+        tokio::time::timeout(within, self.0.outcomes.all_sent()).await.is_ok()
+    }
+
+    /// Reports that were dropped because too many waited, or for too long.
+    pub fn dropped_reports(&self) -> u64 {
+        self.0.outcomes.dropped()
+    }
+
+    /// How old what is known of the farm is. Absent: nothing is.
+    pub fn farm_age(&self) -> Option<Duration> {
+        Some(self.0.local.basis()?.age(SystemClock.now()))
+    }
+
+    async fn find(
+        &self,
+        request: Request,
+        request_id: String,
+        instead: Option<Instead>,
+        tried: Vec<String>,
+    ) -> Result<Placement, Error> {
+        let login = Login { request: &request, request_id: &request_id, instead: instead.as_ref() };
+        let mut guard = TakeBack { inner: &self.0, request_id: &request_id, armed: !request.dry_run };
+        let mut attempts = 0;
+        let asking = self.0.ask(&login, &mut attempts).await?;
+        let found = match asking {
+            Asking::Answered(answered) => {
+                let Answered { placement, endpoints, coordinator } = *answered;
+                Ok((placement, endpoints, Some(coordinator), None))
+            }
+            Asking::Refused(refusal) => Err(Error::Refused(refusal)),
+            Asking::NoAnswer(silences) => match self.0.decide(&login).await {
+                Ok((placement, age)) => {
+                    let endpoints =
+                        placement.endpoints.iter().cloned().filter_map(|e| read::endpoint(e).ok());
+                    let endpoints = endpoints.collect();
+                    Ok((placement, endpoints, None, Some(age)))
+                }
+                Err(local) => Err(Error::NoAnswer(Box::new(NoAnswer { silences, local }))),
+            },
+        };
+        guard.armed = false;
+        drop(guard);
+        let (message, endpoints, coordinator, farm_age) = found?;
+        Ok(Placement { message, endpoints, request, request_id, tried, coordinator, attempts, farm_age })
+    }
+}
+
+fn random_id() -> String {
+    uuid::Uuid::new_v4().to_string()
+}
+
+/// Takes a place back whose caller has gone away.
+struct TakeBack<'a> {
+    inner: &'a Inner,
+    request_id: &'a str,
+    armed: bool,
+}
+
+impl Drop for TakeBack<'_> {
+    fn drop(&mut self) {
+        if self.armed {
+            self.inner.tell(self.request_id, None, Outcome::Cancelled, None);
+        }
+    }
+}
+
+impl Inner {
+    fn tell(&self, request_id: &str, to: Option<String>, outcome: Outcome, cause: Option<FailureCause>) {
+        let message = v1::ReportOutcomeRequest {
+            request_id: request_id.to_owned(),
+            outcome: v1::Outcome::from(outcome).into(),
+            cause: cause.map(|cause| v1::FailoverCause::from(cause).into()),
+        };
+        self.outcomes.add(Report { message, to, since: Instant::now(), unknown: 0 });
+    }
+
+    fn sent_user(&self, request: &Request) -> Result<Option<String>, Error> {
+        let sent = |user: &String| self.config.naming.sent(user).ok_or(Error::Name);
+        request.user.as_ref().map(sent).transpose()
+    }
+
+    async fn ask(&self, login: &Login<'_>, attempts: &mut u32) -> Result<Asking, Error> {
+        let user = self.sent_user(login.request)?;
+        let never = match login.instead {
+            None => login.request.exclude.clone(),
+            Some(instead) => instead.tried.clone(),
+        };
+        let deadline = self.config.deadline;
+        // Who has not answered anybody for a whole deadline will not answer this one either.
+        let silent = self.peers.silent_for().is_some_and(|silent| silent > deadline);
+        let basis = self.local.basis();
+        let is_pool = basis.as_ref().is_some_and(|basis| basis.known.pools.contains_key(&login.request.pool));
+        let fresh = basis.filter(|basis| basis.age(SystemClock.now()) < FRESH);
+        let plan = Plan {
+            peers: &self.peers,
+            gateway: self.gateway.as_ref(),
+            asked: Asked { pool: &login.request.pool, request_id: login.request_id, never: &never },
+            deadline: Instant::now() + deadline,
+            is_hopeless: silent && self.peers.are_down() && self.may_decide(),
+            known: fresh.map(|basis| basis.known),
+            is_pool,
+        };
+        let question = match login.instead {
+            None => Question::Place(login.request.message(login.request_id, user)),
+            Some(instead) => Question::Failover(instead.message(login, user)),
+        };
+        Ok(ask(&plan, &question, attempts).await)
+    }
+
+    fn may_decide(&self) -> bool {
+        let fresh = |age| age <= self.config.cache_max_age;
+        self.config.local_decisions
+            && self.local.basis().is_some_and(|basis| fresh(basis.age(SystemClock.now())))
+    }
+
+    async fn decide(&self, login: &Login<'_>) -> Result<(v1::Placement, Duration), NoLocal> {
+        if !self.config.local_decisions {
+            return Err(NoLocal::Off);
+        }
+        let request = self.decision_request(login)?;
+        self.local.decide(request, self.config.cache_max_age, SystemClock.now()).await
+    }
+
+    /// The request as decisions take it.
+    fn decision_request(&self, login: &Login<'_>) -> Result<decision::Request, NoLocal> {
+        let Login { request, request_id, instead } = login;
+        let invalid = |what: &str| NoLocal::Invalid(format!("{what} is none"));
+        let gateway = self.config.gateway.as_deref().unwrap_or("local");
+        let resource = request.resource.as_deref().map(ResourceId::new).transpose();
+        let zone = request.client_zone.as_deref().map(Zone::new).transpose();
+        let failover = instead.map(|instead| decision::Failover {
+            from_host: instead.from_host.clone(),
+            failed_request: None,
+            tried: instead.tried.clone(),
+            cause: instead.cause,
+        });
+        Ok(decision::Request {
+            token: token(gateway, request_id).ok_or_else(|| invalid("request_id"))?,
+            attempt: 1,
+            pool: PoolName::new(&request.pool).map_err(|_| invalid("pool"))?,
+            resource: resource.map_err(|_| invalid("resource"))?,
+            user: read::user_or_none(request.user.clone()).map_err(|_| invalid("user"))?,
+            client_zone: zone.map_err(|_| invalid("client_zone"))?,
+            cost: read::cost_or_one(request.cost).map_err(|_| invalid("cost"))?,
+            exclude: request.exclude.clone(),
+            prefer_host: request.prefer_host.clone(),
+            dry_run: request.dry_run,
+            failover,
+        })
+    }
+}
+
+/// What is younger knows every host of the farm.
+const FRESH: Duration = Duration::from_secs(5);
+
+impl Instead {
+    fn message(&self, login: &Login<'_>, user: Option<String>) -> v1::FailoverRequest {
+        v1::FailoverRequest {
+            request_id: login.request_id.to_owned(),
+            attempt: 1,
+            pool: login.request.pool.clone(),
+            from_host: self.from_host.clone(),
+            failed_request_id: self.failed_request_id.clone(),
+            tried: self.tried.clone(),
+            resource: login.request.resource.clone(),
+            user,
+            client_zone: login.request.client_zone.clone(),
+            cost: login.request.cost,
+            cause: v1::FailoverCause::from(self.cause).into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_send<T: Send>(_: &T) {}
+
+    #[tokio::test]
+    async fn calls_can_be_made_from_any_task() {
+        let client = Client::connect(Config::new(["127.0.0.1:1"])).unwrap();
+        is_send(&client.place(Request::new("desk")));
+        is_send(&client);
+    }
+
+    #[tokio::test]
+    async fn what_trying_again_would_not_mend_is_said_at_once() {
+        assert!(matches!(Client::connect(Config::new(Vec::<String>::new())), Err(SetupError::NoCoordinator)));
+        assert!(matches!(Client::connect(Config::new(["c1.example"])), Err(SetupError::Target(_))));
+        let wrong = Config::new(["127.0.0.1:1"]).gateway("a b");
+        assert!(matches!(Client::connect(wrong), Err(SetupError::Gateway(_))));
+        let hasty = Config::new(["127.0.0.1:1"]).deadline(Duration::ZERO);
+        assert!(matches!(Client::connect(hasty), Err(SetupError::NoTime)));
+    }
+
+    #[test]
+    fn outside_a_runtime_there_is_no_client_and_no_panic() {
+        assert!(matches!(Client::connect(Config::new(["127.0.0.1:1"])), Err(SetupError::NoRuntime)));
+    }
+
+    #[tokio::test]
+    async fn with_nobody_and_nothing_known_each_is_named() {
+        let config = Config::new(["127.0.0.1:1", "127.0.0.1:2"]).deadline(Duration::from_millis(300));
+        let client = Client::connect(config).unwrap();
+        let Error::NoAnswer(none) = client.place(Request::new("desk")).await.unwrap_err() else { panic!() };
+        assert_eq!((none.silences.len(), &none.local), (2, &NoLocal::NothingKnown));
+        assert!(none.silences.iter().all(|silence| silence.cause.contains("refused")), "{none}");
+    }
+}

@@ -1,0 +1,160 @@
+//! Whom does a program ask that asks once and ends?
+//!
+//! All coordinators are equal, so the first that answers is right, whatever it answers: a no is an answer. Only silence
+//! (no connection, a broken one, no answer in time) passes the call on to the next. A call that was passed on may have
+//! been done by the silent one, so every call here is one that may be made twice; a placement says with its attempt
+//! number that it is.
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::Channel;
+use tonic::{Code, Request, Response, Status};
+use usher_proto::error::{error_info, reason};
+use usher_runtime::net::{ConnectError, PLAIN_HINT, TargetError, Timeouts, connect};
+use usher_runtime::tls::TlsFiles;
+
+use crate::answer::cause_of;
+use crate::error::{SetupError, Silence};
+
+/// Metadata that names the gateway on plain loopback.
+const GATEWAY_KEY: &str = "usher-gateway";
+
+/// The coordinators of the farm, asked one after the other on connections of the moment.
+#[derive(Debug, Clone)]
+pub struct InOrder {
+    coordinators: Vec<String>,
+    timeout: Duration,
+    gateway: Option<MetadataValue<Ascii>>,
+    tls: Option<TlsFiles>,
+}
+
+/// One try at one coordinator.
+#[derive(Debug, Clone)]
+pub struct Try {
+    /// Coordinators that were asked before and did not answer.
+    pub earlier: u32,
+    pub(crate) timeout: Duration,
+    pub(crate) gateway: Option<MetadataValue<Ascii>>,
+}
+
+impl Try {
+    /// The request with its deadline, after which the coordinator grants nothing, and with the gateway's name.
+    pub fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        request.set_timeout(self.timeout);
+        if let Some(gateway) = &self.gateway {
+            request.metadata_mut().insert(GATEWAY_KEY, gateway.clone());
+        }
+        request
+    }
+}
+
+/// Why a call has no answer that is a yes.
+#[derive(Debug)]
+pub enum CallFailure {
+    /// The first answer, which is a no.
+    Refused(Status),
+    /// There is none.
+    NoAnswer(Vec<Silence>),
+    /// An address, or a certificate file, cannot be used.
+    Target(TargetError),
+}
+
+impl InOrder {
+    /// These coordinators in this order, each of which may take `timeout`; `gateway` is who asks on plain loopback.
+    ///
+    /// # Errors
+    /// [`SetupError::Gateway`] if the name cannot travel.
+    pub fn new(
+        coordinators: Vec<String>,
+        timeout: Duration,
+        gateway: Option<&str>,
+        tls: Option<TlsFiles>,
+    ) -> Result<Self, SetupError> {
+        Ok(Self { coordinators, timeout, gateway: gateway.map(gateway_value).transpose()?, tls })
+    }
+
+    /// One plain coordinator on this machine, asked in nobody's name.
+    pub fn loopback(coordinator: String, timeout: Duration) -> Self {
+        Self { coordinators: vec![coordinator], timeout, gateway: None, tls: None }
+    }
+
+    /// Makes a call at the first coordinator that answers.
+    ///
+    /// # Errors
+    /// [`CallFailure`].
+    pub async fn call<T>(
+        &self,
+        call: impl AsyncFn(Channel, Try) -> Result<Response<T>, Status>,
+    ) -> Result<T, CallFailure> {
+        let mut silences = Vec::new();
+        let mut earlier = 0;
+        for address in &self.coordinators {
+            let silence = |cause: String| Silence { coordinator: address.clone(), cause };
+            let timeouts = Timeouts { connect: self.timeout, ..Timeouts::default() };
+            let connecting = connect(address, self.tls.as_ref(), &timeouts);
+            let channel = match tokio::time::timeout(self.timeout, connecting).await {
+                Ok(Ok(channel)) => channel,
+                Ok(Err(ConnectError::Target(error))) => return Err(CallFailure::Target(error)),
+                Ok(Err(error)) => {
+                    silences.push(silence(without_address(&error, address)));
+                    continue;
+                }
+                Err(_elapsed) => {
+                    silences.push(silence(too_late(self.timeout)));
+                    continue;
+                }
+            };
+            let this = Try { earlier, timeout: self.timeout, gateway: self.gateway.clone() };
+            earlier += 1;
+            match tokio::time::timeout(self.timeout, call(channel, this)).await {
+                Ok(Ok(response)) => return Ok(response.into_inner()),
+                Ok(Err(status)) if is_silence(&status) => silences.push(silence(self.hung_up(&status))),
+                Ok(Err(status)) => return Err(CallFailure::Refused(status)),
+                Err(_elapsed) => silences.push(silence(too_late(self.timeout))),
+            }
+        }
+        Err(CallFailure::NoAnswer(silences))
+    }
+
+    fn hung_up(&self, status: &Status) -> String {
+        let cause = cause_of(status);
+        let is_local = status.source().is_some();
+        if is_local && self.tls.is_none() { format!("{cause}; {PLAIN_HINT}") } else { cause }
+    }
+}
+
+/// Whether a status was not made by a coordinator but by the way there. An overloaded coordinator has not looked at the
+/// question either; another one may have room.
+fn is_silence(status: &Status) -> bool {
+    let info = error_info(status);
+    let is_transport = status.source().is_some()
+        || matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled);
+    info.as_ref().map_or(is_transport, |info| info.reason == reason::OVERLOADED)
+}
+
+/// A name as metadata.
+pub(crate) fn gateway_value(name: &str) -> Result<MetadataValue<Ascii>, SetupError> {
+    let printable = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic());
+    name.parse().ok().filter(|_| printable).ok_or_else(|| SetupError::Gateway(name.to_owned()))
+}
+
+/// The address stands before it already.
+pub(crate) fn without_address(error: &ConnectError, address: &str) -> String {
+    let cause = error.to_string();
+    cause.trim_start_matches(&format!("cannot connect to {address}: ")).to_owned()
+}
+
+pub(crate) fn too_late(timeout: Duration) -> String {
+    let seconds = timeout.as_secs_f64();
+    if seconds >= 1.0 {
+        format!("no answer within {seconds:.1}s")
+    } else {
+        format!("no answer within {:.1}ms", seconds * 1e3)
+    }
+}
+
+#[cfg(test)]
+mod tests;

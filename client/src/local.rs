@@ -1,0 +1,356 @@
+//! Where does a login go when no coordinator answers?
+//!
+//! What was watched is made a farm again, and the same code decides on it as in a coordinator, as of the instant at which
+//! the farm was last heard of: nothing that was known then is taken for gone because nobody says it again. What is
+//! different: no host is asked for its consent, and nothing is reserved.
+//!
+//! One client is not to send everybody to one host meanwhile. What it gives out counts here as long as a coordinator would
+//! count it, even if newer words of the farm have come in between; so does what did not work out: a host that a login
+//! failed on comes last for a minute.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::join_all;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use usher_placement::decision::{
+    Answer, Call, CallParts, Consent, Denied, Desk, Door, Excluded, Placed, Refusal, Request, Step,
+};
+use usher_placement::farm::{CellChange, Farm, Snapshot, state_of, state_reason};
+use usher_placement::reservation::{Grant, GrantParts, Ledger};
+use usher_proto::{v1, write};
+use usher_types::{BootTime, EndReason, HostId, Outcome, RequestId, Token};
+
+use crate::error::NoLocal;
+use crate::farm::{Known, watched};
+
+/// How long a host comes last on which a login failed.
+const FAILED_FOR: Duration = Duration::from_secs(60);
+/// Logins given out here that are counted at most; beyond that the oldest are forgotten.
+const MOST_PLACES: usize = 100_000;
+/// Addresses of one host that are knocked at.
+const MOST_ENDPOINTS: usize = 4;
+/// A word that marks these answers.
+const LOCAL_DECISION: &str = "local_decision";
+
+/// What is known of the farm, and how old it is.
+#[derive(Clone, Debug)]
+pub(crate) struct Basis {
+    pub(crate) known: Arc<Known>,
+    /// When it came, by our clock.
+    pub(crate) came_at: BootTime,
+    /// How old it was then.
+    pub(crate) age_then: Duration,
+}
+
+impl Basis {
+    pub(crate) fn age(&self, now: BootTime) -> Duration {
+        now.since(self.came_at).saturating_add(self.age_then)
+    }
+}
+
+/// Decides without a coordinator.
+#[derive(Debug, Default)]
+pub(crate) struct Local {
+    basis: Mutex<Option<Basis>>,
+    built: Mutex<Option<Built>>,
+    given: Mutex<Given>,
+}
+
+/// A farm to decide on.
+#[derive(Clone, Debug)]
+struct Built {
+    known: Arc<Known>,
+    snapshot: Arc<Snapshot>,
+    ledger: Arc<Ledger>,
+}
+
+/// What this client gave out itself, and what did not work out.
+#[derive(Debug, Default)]
+struct Given {
+    /// Oldest first, with the instant at which each is forgotten.
+    places: Vec<(BootTime, Arc<Grant>)>,
+    failed: HashMap<String, BootTime>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Local {
+    /// Newer words of the farm.
+    pub(crate) fn learn(&self, basis: Basis) {
+        *lock(&self.basis) = Some(basis);
+    }
+
+    pub(crate) fn basis(&self) -> Option<Basis> {
+        lock(&self.basis).clone()
+    }
+
+    /// A login did not work out on a host.
+    pub(crate) fn failed_on(&self, host_id: &str, now: BootTime) {
+        let mut given = lock(&self.given);
+        given.failed.insert(host_id.to_owned(), now + FAILED_FOR);
+    }
+
+    /// What became of a login that was placed here.
+    pub(crate) fn report(&self, request_id: &str, outcome: Outcome, now: BootTime) {
+        let reason = match outcome {
+            // It counts on, as a session that nobody reports.
+            Outcome::Connected => return,
+            Outcome::Failed => EndReason::Failed,
+            Outcome::Cancelled => EndReason::Cancelled,
+            Outcome::Ended => EndReason::Session,
+        };
+        let mut given = lock(&self.given);
+        given.places.retain(|(_, grant)| {
+            let is_it = grant.token.request_id.as_str() == request_id;
+            if is_it {
+                grant.end(reason, now);
+            }
+            !is_it
+        });
+    }
+
+    /// Decides a login, on what is known and not older than `max_age`. Its age comes with the answer.
+    ///
+    /// # Errors
+    /// Why there is no decision.
+    pub(crate) async fn decide(
+        self: &Arc<Self>,
+        request: Request,
+        max_age: Duration,
+        now: BootTime,
+    ) -> Result<(v1::Placement, Duration), NoLocal> {
+        let basis = self.basis().ok_or(NoLocal::NothingKnown)?;
+        let age = basis.age(now);
+        if age > max_age {
+            return Err(NoLocal::TooOld { age, allowed: max_age });
+        }
+        let local = self.clone();
+        let known = basis.known.clone();
+        // A farm of ten thousand hosts takes some tens of milliseconds to make.
+        let built = tokio::task::spawn_blocking(move || local.built_on(&known, now)).await;
+        let built = built.map_err(|_| NoLocal::Ending)?;
+        if let Some(resource) =
+            request.resource.as_ref().filter(|_| basis.known.has_unlisted(request.pool.as_str()))
+            && !built.holds(&request, resource)
+        {
+            return Err(NoLocal::UnknownResource(resource.to_string()));
+        }
+        let answer = built.run(request.clone()).await;
+        match answer.result {
+            Ok(placed) => {
+                if let Some(grant) = placed.grant.clone().filter(|_| !placed.is_repeat) {
+                    self.count(grant, now + placed.pool.policy.reservation_ttl);
+                }
+                Ok((placement(&placed, &built), age))
+            }
+            Err(denied) => Err(built.denied(&denied, &request)),
+        }
+    }
+
+    fn count(&self, grant: Arc<Grant>, until: BootTime) {
+        let mut given = lock(&self.given);
+        if given.places.len() >= MOST_PLACES {
+            given.places.remove(0);
+        }
+        given.places.push((until, grant));
+    }
+
+    /// The farm to decide on, with what was given out here and still counts.
+    fn built_on(&self, known: &Arc<Known>, now: BootTime) -> Built {
+        let mut built = lock(&self.built);
+        let is_newest = built.as_ref().is_some_and(|built| Arc::ptr_eq(&built.known, known));
+        let new = (!is_newest).then(|| Built::of(known));
+        // Not before: whoever reports takes this lock, and must not wait for a farm to be made.
+        let mut given = lock(&self.given);
+        given.places.retain(|(until, grant)| {
+            let counts = *until > now && grant.counts();
+            if !counts {
+                grant.end(EndReason::Expired, known.as_of);
+            }
+            counts
+        });
+        if let Some(new) = new {
+            for (_, grant) in &mut given.places {
+                if let Some(moved) = new.take_over(grant) {
+                    *grant = moved;
+                }
+            }
+            *built = Some(new);
+        }
+        let built = built.get_or_insert_with(|| Built::of(known)).clone();
+        for (host_id, until) in &given.failed {
+            built.set_silent(host_id, *until > now);
+        }
+        given.failed.retain(|_, until| *until > now);
+        built
+    }
+}
+
+impl Built {
+    fn of(known: &Arc<Known>) -> Self {
+        let (pools, hosts, wrong) = watched(known);
+        if wrong > 0 {
+            tracing::warn!(wrong, "hosts or pools of the farm are told of in words that make no sense");
+        }
+        let ledger = Arc::new(Ledger::new());
+        let snapshot = Farm::of_watched(pools, hosts, ledger.clone(), known.as_of).snapshot(known.as_of);
+        Self { known: known.clone(), snapshot, ledger }
+    }
+
+    /// A place that was given on an older farm counts on this one. Absent: its host is in it no more.
+    fn take_over(&self, grant: &Grant) -> Option<Arc<Grant>> {
+        let pool = self.snapshot.pools.get(&grant.pool)?;
+        let cell = pool.members.cells[pool.members.position(&grant.host_id)?].clone();
+        let users = grant.counted_users();
+        let word = cell.load();
+        cell.apply(CellChange { users: word.users(), pending_users: users.into(), places: 1 });
+        let parts = GrantParts { cell, counted_at_first: users, ..(*grant).clone() };
+        let moved = Arc::new(Grant::new(parts, false));
+        self.ledger.insert(moved.clone());
+        Some(moved)
+    }
+
+    /// A host that was silent comes last.
+    fn set_silent(&self, host_id: &str, silent: bool) {
+        if let Ok((pool, at)) = self.snapshot.find_host(host_id) {
+            pool.members.cells[at].set_silent(silent);
+        }
+    }
+
+    fn holds(&self, request: &Request, resource: &usher_types::ResourceId) -> bool {
+        let pool = self.snapshot.pools.get(&request.pool);
+        pool.is_some_and(|pool| pool.replicas.contains_key(resource))
+    }
+
+    /// Runs a call to its end. Nobody can be asked: who would be is taken for willing, since it is that or nobody.
+    async fn run(&self, request: Request) -> Answer {
+        let mut call = Call::new(CallParts {
+            request: Arc::new(request),
+            seed: rand::random(),
+            deadline: None,
+            decision_id: None,
+        });
+        let mut doors: HashMap<HostId, bool> = HashMap::new();
+        loop {
+            match self.step(&mut call, &doors) {
+                Step::Ask(_) => call.consent(Consent::Admitted),
+                Step::Confirm(_) => call.confirmed(None),
+                Step::TryDoors { doors: hosts, within } => doors.extend(knock(hosts, within).await),
+                Step::Wait(time) => tokio::time::sleep(time).await,
+                Step::Done(answer) => return *answer,
+            }
+        }
+    }
+
+    fn step(&self, call: &mut Call, doors: &HashMap<HostId, bool>) -> Step {
+        let desk = Desk {
+            snapshot: &|| self.snapshot.clone(),
+            ledger: &self.ledger,
+            doors: &|host_id| doors.get(host_id).copied(),
+            is_frozen: false,
+        };
+        let step = call.step(&desk, self.known.as_of);
+        // There is nobody to tell.
+        drop(call.take_messages());
+        step
+    }
+
+    fn denied(&self, denied: &Denied, request: &Request) -> NoLocal {
+        match denied {
+            Denied::UnknownPool => NoLocal::UnknownPool(request.pool.to_string()),
+            Denied::Reused => NoLocal::Invalid("the request id was used for another login".to_owned()),
+            Denied::DeadlinePassed => NoLocal::Ending,
+            Denied::Refused(refusal) => {
+                NoLocal::Refused { reason: refusal.kind.reason(), hosts: self.host_reasons(refusal, request) }
+            }
+        }
+    }
+
+    fn host_reasons(&self, refusal: &Refusal, request: &Request) -> Vec<(String, String)> {
+        let Some(pool) = self.snapshot.pools.get(&request.pool) else { return Vec::new() };
+        let words = pool.words();
+        let why = |(position, excluded): &(u32, Excluded)| {
+            let at = *position as usize;
+            let host = pool.hosts.get(at)?;
+            let text = match excluded {
+                Excluded::State(state) => {
+                    let input = pool.state_input(at, *words.get(at)?, request.cost, self.known.as_of);
+                    let reason = state_reason(&input, *state);
+                    if reason.is_empty() { state.to_string() } else { format!("{state} ({reason})") }
+                }
+                other => other.as_str().to_owned(),
+            };
+            Some((host.facts.name.to_string(), text))
+        };
+        refusal.hosts.iter().filter_map(why).collect()
+    }
+}
+
+impl Known {
+    /// Whether some host of a pool holds more resources than were told.
+    fn has_unlisted(&self, pool: &str) -> bool {
+        self.hosts.values().any(|host| {
+            host.told.facts.as_ref().is_some_and(|facts| facts.pool == pool)
+                && host.told.replicas.as_ref().is_none_or(|replicas| replicas.unlisted)
+        })
+    }
+}
+
+/// Whether the hosts take connections.
+async fn knock(hosts: Vec<Door>, within: Duration) -> Vec<(HostId, bool)> {
+    let knock_at = async |door: Door| {
+        let tries = door.endpoints.iter().take(MOST_ENDPOINTS).map(|endpoint| async {
+            let address = (endpoint.address.as_str(), endpoint.port);
+            matches!(timeout(within, TcpStream::connect(address)).await, Ok(Ok(_)))
+        });
+        let is_open = join_all(tries).await.into_iter().any(|is_open| is_open);
+        (door.host_id, is_open)
+    };
+    join_all(hosts.into_iter().map(knock_at)).await
+}
+
+/// The answer, in the words of a coordinator's.
+fn placement(placed: &Placed, built: &Built) -> v1::Placement {
+    let pool = &placed.pool;
+    let facts = &pool.hosts[placed.position as usize].facts;
+    let words = pool.words();
+    let alternative = |(position, _): &(u32, Option<f64>)| {
+        let at = *position as usize;
+        let facts = &pool.hosts[at].facts;
+        let state = state_of(&pool.state_input(at, words[at], 1, built.known.as_of));
+        v1::Alternative {
+            host_id: facts.host_id.to_string(),
+            host_name: facts.name.to_string(),
+            state: v1::HostState::from(state).into(),
+            endpoints: facts.endpoints.iter().map(write::endpoint).collect(),
+            weighted_load: None,
+        }
+    };
+    v1::Placement {
+        host_id: facts.host_id.to_string(),
+        host_name: facts.name.to_string(),
+        endpoints: facts.endpoints.iter().map(write::endpoint).collect(),
+        reason: v1::PlacementReason::LocalDecision.into(),
+        flags: placed.flags.names().chain([LOCAL_DECISION]).map(str::to_owned).collect(),
+        pool: pool.name.to_string(),
+        policy_version: pool.version,
+        alternatives: placed.alternatives.iter().map(alternative).collect(),
+        hosts_heard: built.known.hosts_heard,
+        hosts_registered: built.known.hosts_registered,
+        ..v1::Placement::default()
+    }
+}
+
+/// Names a login here.
+pub(crate) fn token(gateway: &str, request_id: &str) -> Option<Token> {
+    let gateway = usher_types::GatewayId::new(gateway).ok()?;
+    Some(Token { gateway, request_id: RequestId::new(request_id).ok()? })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,206 @@
+//! Which host does the farm give, and what does it hear of it?
+//!
+//! One login: its place, the hosts that did not work out, and the words about it. Words are sent beside the relay by a
+//! task of their own, one after the other, so that no byte waits for them.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, spawn_local};
+use usher_proto::v1;
+use usher_proto::v1::directory_service_client::DirectoryServiceClient;
+use usher_proto::v1::placement_service_client::PlacementServiceClient;
+use uuid::Uuid;
+
+use crate::connect::Coordinators;
+use crate::failure::Failure;
+use crate::output::text::clean;
+
+/// The kind of endpoint that is taken where none is named.
+const SSH: &str = "ssh";
+
+/// Who wants in where.
+#[derive(Debug)]
+pub(super) struct Login {
+    pub(super) pool: String,
+    pub(super) user: Option<String>,
+    pub(super) resource: Option<String>,
+    pub(super) zone: Option<String>,
+    pub(super) prefer: Option<String>,
+    /// No other host than this one.
+    pub(super) only: Option<String>,
+}
+
+/// The farm, as this login sees it.
+#[derive(Debug)]
+pub(super) struct Farm {
+    coordinators: Coordinators,
+    login: Login,
+    /// The id of the request under way, or of the one that gave the place.
+    request_id: String,
+    placement: v1::Placement,
+    tried: Vec<String>,
+    words: Option<mpsc::UnboundedSender<v1::ReportOutcomeRequest>>,
+    telling: JoinHandle<()>,
+}
+
+impl Farm {
+    /// Called within a set of tasks of this thread.
+    ///
+    /// # Errors
+    /// If the login name cannot be one.
+    pub(super) fn new(coordinators: Coordinators, login: Login) -> Result<Self, Failure> {
+        let user = coordinators.user_as_sent(login.user)?;
+        let (words, heard) = mpsc::unbounded_channel();
+        Ok(Self {
+            telling: spawn_local(send_words(coordinators.clone(), heard)),
+            coordinators,
+            login: Login { user, ..login },
+            request_id: Uuid::new_v4().to_string(),
+            placement: v1::Placement::default(),
+            tried: Vec::new(),
+            words: Some(words),
+        })
+    }
+
+    /// Asks for the first host.
+    ///
+    /// # Errors
+    /// The farm's no, or its silence.
+    pub(super) async fn place(&mut self) -> Result<(), Failure> {
+        let login = &self.login;
+        let request = v1::PlaceRequest {
+            request_id: self.request_id.clone(),
+            attempt: 1,
+            pool: login.pool.clone(),
+            resource: login.resource.clone(),
+            user: login.user.clone(),
+            client_zone: login.zone.clone(),
+            exclude: self.others_than_the_only().await?,
+            prefer_host: login.only.as_ref().or(login.prefer.as_ref()).cloned(),
+            ..Default::default()
+        };
+        let response = self
+            .coordinators
+            .call("placing", async |channel, call| {
+                let attempt = request.attempt.saturating_add(call.earlier);
+                let request = v1::PlaceRequest { attempt, ..request.clone() };
+                PlacementServiceClient::new(channel).place(call.request(request)).await
+            })
+            .await?;
+        self.take(response.placement)
+    }
+
+    /// Gives the host up and asks for another one.
+    ///
+    /// # Errors
+    /// The farm's no, or its silence.
+    pub(super) async fn failover(&mut self, cause: v1::FailoverCause) -> Result<(), Failure> {
+        let from_host = self.placement.host_id.clone();
+        self.tried.push(from_host.clone());
+        let failed = std::mem::replace(&mut self.request_id, Uuid::new_v4().to_string());
+        let login = &self.login;
+        let request = v1::FailoverRequest {
+            request_id: self.request_id.clone(),
+            attempt: 1,
+            pool: login.pool.clone(),
+            from_host,
+            failed_request_id: Some(failed),
+            tried: self.tried.clone(),
+            resource: login.resource.clone(),
+            user: login.user.clone(),
+            client_zone: login.zone.clone(),
+            cost: None,
+            cause: cause.into(),
+        };
+        let response = self
+            .coordinators
+            .call("asking for another host", async |channel, call| {
+                let attempt = request.attempt.saturating_add(call.earlier);
+                let request = v1::FailoverRequest { attempt, ..request.clone() };
+                PlacementServiceClient::new(channel).failover(call.request(request)).await
+            })
+            .await?;
+        self.take(response.placement)
+    }
+
+    /// The pool's other hosts: with all of them excluded the farm's own rules say whether the only one may be had.
+    async fn others_than_the_only(&self) -> Result<Vec<String>, Failure> {
+        let Some(only) = &self.login.only else { return Ok(Vec::new()) };
+        let request = v1::ListHostsRequest { pool: Some(self.login.pool.clone()) };
+        let listed = self
+            .coordinators
+            .call("listing the hosts", async |channel, call| {
+                DirectoryServiceClient::new(channel).list_hosts(call.request(request.clone())).await
+            })
+            .await?;
+        let wanted = only.trim_end_matches('.');
+        let is_wanted = |host: &v1::HostInfo| {
+            host.host_id.eq_ignore_ascii_case(wanted)
+                || host.host_name.trim_end_matches('.').eq_ignore_ascii_case(wanted)
+        };
+        let (wanted, others): (Vec<_>, Vec<_>) = listed.hosts.into_iter().partition(is_wanted);
+        match wanted.len() {
+            1 => Ok(others.into_iter().map(|host| host.host_id).collect()),
+            0 => Err(Failure::Check(format!("it has no host {}", clean(only)))),
+            _ => Err(Failure::Check(format!(
+                "several of its hosts are called {}; an id names one",
+                clean(only)
+            ))),
+        }
+    }
+
+    fn take(&mut self, placement: Option<v1::Placement>) -> Result<(), Failure> {
+        let named = placement.filter(|placement| !placement.host_id.is_empty());
+        self.placement =
+            named.ok_or_else(|| Failure::Check("the coordinator's answer holds no host".to_owned()))?;
+        Ok(())
+    }
+
+    /// The host that was given last.
+    pub(super) fn host_name(&self) -> String {
+        self.placement.host_name.clone()
+    }
+
+    /// Its endpoint of this kind, or the one that suits ssh best.
+    pub(super) fn endpoint(&self, kind: Option<&str>) -> Option<&v1::Endpoint> {
+        let endpoints = &self.placement.endpoints;
+        let of_kind = |kind: &str| endpoints.iter().find(|one| one.kind.eq_ignore_ascii_case(kind));
+        match kind {
+            Some(kind) => of_kind(kind),
+            None => of_kind(SSH).or(endpoints.first()),
+        }
+    }
+
+    /// Says what became of the login; does not wait.
+    pub(super) fn tell(&mut self, outcome: v1::Outcome, cause: Option<v1::FailoverCause>) {
+        let request = v1::ReportOutcomeRequest {
+            request_id: self.request_id.clone(),
+            outcome: outcome.into(),
+            cause: cause.map(Into::into),
+        };
+        // Nobody listens after the last word.
+        let _ = self.words.as_ref().map(|words| words.send(request));
+    }
+
+    /// Waits until everything was told, but not for long.
+    pub(super) async fn last_words(&mut self, at_most: Duration) {
+        self.words = None;
+        // Best effort: a farm that is not there hears nothing.
+        let _ = tokio::time::timeout(at_most, &mut self.telling).await;
+    }
+}
+
+async fn send_words(
+    coordinators: Coordinators,
+    mut words: mpsc::UnboundedReceiver<v1::ReportOutcomeRequest>,
+) {
+    while let Some(request) = words.recv().await {
+        // Best effort: the login went as it did, whoever hears of it.
+        let _ = coordinators
+            .call("telling an outcome", async |channel, call| {
+                PlacementServiceClient::new(channel).report_outcome(call.request(request.clone())).await
+            })
+            .await;
+    }
+}
