@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::binaries::binary;
 use crate::client::Client;
+use crate::netns::Machine;
 use crate::process::Process;
 use crate::wait::{LONG, wait_for};
 
@@ -19,7 +20,11 @@ use crate::wait::{LONG, wait_for};
 pub struct AgentStart {
     folder: PathBuf,
     name: String,
-    coordinators: Vec<SocketAddr>,
+    coordinators: Vec<String>,
+    seen_by: Vec<Client>,
+    machine: Option<Machine>,
+    environment: Vec<(String, String)>,
+    hosts_file: Option<PathBuf>,
     pool: String,
     settings: String,
     hosts: Vec<(String, String)>,
@@ -41,7 +46,11 @@ impl AgentStart {
         Self {
             folder,
             name: name.to_owned(),
-            coordinators: coordinators.to_vec(),
+            coordinators: coordinators.iter().map(ToString::to_string).collect(),
+            seen_by: coordinators.iter().map(|address| Client::new(*address, None)).collect(),
+            machine: None,
+            environment: Vec::new(),
+            hosts_file: None,
             pool: "desk".to_owned(),
             settings: String::new(),
             hosts: Vec::new(),
@@ -117,6 +126,36 @@ impl AgentStart {
         self
     }
 
+    /// It runs on a machine of a network; `seen_by` are clients of its coordinators that may look at hosts.
+    #[must_use]
+    pub fn on_machine(mut self, machine: &Machine, seen_by: &[Client]) -> Self {
+        self.machine = Some(machine.clone());
+        self.seen_by = seen_by.to_vec();
+        self
+    }
+
+    /// Its list of coordinators is this one, as in `["usher.example:7443"]`; `.await` still waits until those that it was
+    /// made with hear it.
+    #[must_use]
+    pub fn told_of(mut self, coordinators: &[String]) -> Self {
+        self.coordinators = coordinators.to_vec();
+        self
+    }
+
+    /// For it alone this file is `/etc/hosts`: where names lead changes as the file does.
+    #[must_use]
+    pub fn hosts_file(mut self, file: &Path) -> Self {
+        self.hosts_file = Some(file.to_owned());
+        self
+    }
+
+    /// A variable of its environment.
+    #[must_use]
+    pub fn environment(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.environment.push((name.to_owned(), value.into()));
+        self
+    }
+
     /// A further argument.
     #[must_use]
     pub fn argument(mut self, argument: impl Into<String>) -> Self {
@@ -141,13 +180,21 @@ impl AgentStart {
     }
 
     fn spawn(&self) -> Process {
-        let list: Vec<String> = self.coordinators.iter().map(ToString::to_string).collect();
         let statsd = self.statsd.map_or_else(|| "none".to_owned(), |port| format!("127.0.0.1:{port}"));
-        let mut command = Command::new(binary("usher-agent"));
+        let mut command = match &self.hosts_file {
+            None => Command::new(binary("usher-agent")),
+            Some(file) => {
+                // A mount of its own; the process stays the same one.
+                let mut command = Command::new("unshare");
+                command.args(["--mount", "sh", "-c", "mount --bind \"$0\" /etc/hosts && exec \"$@\""]);
+                command.arg(file).arg(binary("usher-agent"));
+                command
+            }
+        };
         command.arg("--config").arg(self.folder.join("agent.toml"));
         command.arg("--state-dir").arg(self.folder.join("state"));
         command.arg("--runtime-dir").arg(self.folder.join("run"));
-        command.args(["--coordinators", &list.join(","), "--pool", &self.pool]);
+        command.args(["--coordinators", &self.coordinators.join(","), "--pool", &self.pool]);
         command.args(["--report-interval", &self.report_interval, "--latency-period", &self.latency_period]);
         command.args(["--statsd-listen", &statsd]);
         if self.modelled > 0 {
@@ -163,8 +210,8 @@ impl AgentStart {
                 command.args(["--virtual-replica", &format!("{host}:{resource}")]);
             }
         }
-        command.args(&self.arguments);
-        Process::start(&self.name, &mut command, &self.folder.join("agent.log"))
+        command.args(&self.arguments).envs(self.environment.iter().map(|(name, value)| (name, value)));
+        Process::start_on(self.machine.as_ref(), &self.name, &mut command, &self.folder.join("agent.log"))
     }
 
     async fn start(self) -> Agent {
@@ -208,8 +255,7 @@ impl Agent {
     /// # Panics
     /// If one is not heard, or the agent ends.
     pub async fn heard(&mut self) {
-        for address in self.start.coordinators.clone() {
-            let client = Client::new(address, None);
+        for client in self.start.seen_by.clone() {
             for (index, name) in self.start.host_names().into_iter().enumerate() {
                 let held = self.start.replicas.iter().filter(|(host, _)| *host == index + 1).count();
                 wait_for(&format!("a report of {name}"), LONG, async || {
@@ -236,6 +282,16 @@ impl Agent {
             Ok(bytes) => serde_json::from_slice(&bytes).unwrap(),
             Err(_) => Value::Null,
         }
+    }
+
+    /// The requests whose places its `number`-th modelled host holds, by its own book.
+    ///
+    /// # Panics
+    /// If the book is there and is none.
+    pub fn held(&self, number: usize) -> Vec<String> {
+        let book = self.places(number);
+        let places = book["book"]["places"].as_array().cloned().unwrap_or_default();
+        places.iter().map(|place| place["token"]["request_id"].as_str().unwrap().to_owned()).collect()
     }
 
     /// What outlives a restart of the agent.

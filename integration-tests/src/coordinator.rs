@@ -8,8 +8,12 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::binaries::binary;
+use crate::etcd::Etcd;
+use crate::http::{http_get_on, metric};
+use crate::netns::Machine;
+use crate::pki::CertFiles;
 use crate::process::{Process, free_tcp_port};
-use crate::wait::{LONG, wait_for};
+use crate::wait::{LONG, wait_for, wait_until};
 
 /// How a coordinator is started.
 #[derive(Debug, Clone)]
@@ -18,7 +22,11 @@ pub struct CoordinatorStart {
     name: String,
     settings: String,
     arguments: Vec<String>,
-    ports: Option<(u16, u16)>,
+    tables: String,
+    fixed: Option<(SocketAddr, SocketAddr)>,
+    machine: Option<Machine>,
+    environment: Vec<(String, String)>,
+    data: Option<PathBuf>,
     allow_virtual: bool,
 }
 
@@ -33,7 +41,11 @@ impl CoordinatorStart {
             name: name.to_owned(),
             settings: String::new(),
             arguments: Vec::new(),
-            ports: None,
+            tables: String::new(),
+            fixed: None,
+            machine: None,
+            environment: Vec::new(),
+            data: None,
             allow_virtual: true,
         }
     }
@@ -42,6 +54,44 @@ impl CoordinatorStart {
     #[must_use]
     pub fn settings(mut self, toml: &str) -> Self {
         self.settings = toml.to_owned();
+        self
+    }
+
+    /// A further table of the settings file, as in `[limits]` with its lines.
+    #[must_use]
+    pub fn table(mut self, toml: &str) -> Self {
+        self.tables.push('\n');
+        self.tables.push_str(toml);
+        self
+    }
+
+    /// What people decide is kept in this cluster. `files` is what the coordinator shows it, where it speaks TLS.
+    #[must_use]
+    pub fn store_in(self, etcd: &Etcd, files: Option<&CertFiles>) -> Self {
+        let tls = files.map(|files| files.table().replace("[tls]", "[store.tls]")).unwrap_or_default();
+        self.table(&format!("[store]\nkind = \"etcd\"\nendpoints = {:?}\n{tls}", etcd.endpoints()))
+    }
+
+    /// Its store is in this folder, and nothing else of it.
+    #[must_use]
+    pub fn data_in(mut self, folder: &Path) -> Self {
+        self.data = Some(folder.to_owned());
+        self
+    }
+
+    /// A variable of its environment.
+    #[must_use]
+    pub fn environment(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.environment.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// On a machine of a network, at port 7443. Its HTTP port is on that machine's loopback: [`Coordinator::metrics`] goes
+    /// there.
+    #[must_use]
+    pub fn on_machine(mut self, machine: &Machine) -> Self {
+        self.machine = Some(machine.clone());
+        self.fixed = Some((machine.at(7443), SocketAddr::from(([127, 0, 0, 1], 7480))));
         self
     }
 
@@ -62,13 +112,14 @@ impl CoordinatorStart {
     /// On ports that are chosen now and kept over restarts.
     #[must_use]
     pub fn on_fixed_ports(mut self) -> Self {
-        self.ports = Some((free_tcp_port(), free_tcp_port()));
+        let at = || SocketAddr::from(([127, 0, 0, 1], free_tcp_port()));
+        self.fixed = Some((at(), at()));
         self
     }
 
     /// The folder of its store.
     pub fn data_dir(&self) -> PathBuf {
-        self.folder.join("data")
+        self.data.clone().unwrap_or_else(|| self.folder.join("data"))
     }
 
     /// Starts it and waits until it listens.
@@ -77,25 +128,23 @@ impl CoordinatorStart {
     /// If it does not.
     pub async fn start(self) -> Coordinator {
         let settings = self.folder.join("coordinator.toml");
-        std::fs::write(&settings, &self.settings).unwrap();
+        std::fs::write(&settings, format!("{}{}", self.settings, self.tables)).unwrap();
         let mut process = self.spawn();
         let (grpc, http) = self.listening(&mut process).await;
         Coordinator { start: self, process, grpc, http }
     }
 
     fn spawn(&self) -> Process {
-        let (grpc, http) = self.ports.unwrap_or_default();
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let (grpc, http) = self.fixed.unwrap_or((any, any));
         let mut command = Command::new(binary("usher-coordinator"));
         command.arg("--config").arg(self.folder.join("coordinator.toml"));
         command.arg("--data-dir").arg(self.data_dir());
-        command.args([
-            "--listen",
-            &format!("127.0.0.1:{grpc}"),
-            "--http-listen",
-            &format!("127.0.0.1:{http}"),
-        ]);
+        command.args(["--listen", &grpc.to_string(), "--http-listen", &http.to_string()]);
         command.args(self.allow_virtual.then_some("--allow-virtual")).args(&self.arguments);
-        Process::start(&self.name, &mut command, &self.folder.join("coordinator.log"))
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        let log = self.folder.join("coordinator.log");
+        Process::start_on(self.machine.as_ref(), &self.name, &mut command, &log)
     }
 
     async fn listening(&self, process: &mut Process) -> (SocketAddr, SocketAddr) {
@@ -132,10 +181,31 @@ impl Coordinator {
     /// # Panics
     /// If it still runs, or was not started on fixed ports.
     pub async fn restart(&mut self) {
-        assert!(self.start.ports.is_some(), "a coordinator that is restarted needs fixed ports");
+        assert!(self.start.fixed.is_some(), "a coordinator that is restarted needs fixed ports");
         assert!(!self.process.is_running(), "the coordinator still runs");
         self.process = self.start.spawn();
         (self.grpc, self.http) = self.start.listening(&mut self.process).await;
+    }
+
+    /// All of its `/metrics`.
+    ///
+    /// # Panics
+    /// If it does not answer.
+    pub async fn metrics(&self) -> String {
+        http_get_on(self.start.machine.as_ref(), self.http, "/metrics").await.body
+    }
+
+    /// Waits until what it knows of the hosts now is on its disk, which happens every ten seconds: it shows them after a
+    /// restart.
+    ///
+    /// # Panics
+    /// If it does not happen.
+    pub async fn hosts_stored(&self) {
+        let commits = async || {
+            metric(&self.metrics().await, "usher_coordinator_store_commit_duration_seconds_count").unwrap()
+        };
+        let before = commits().await;
+        wait_until("the hosts to be stored", LONG, async || commits().await > before).await;
     }
 
     /// The folder of its store.

@@ -53,7 +53,7 @@ impl IntoFuture for FarmStart {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let logs = Logs { folder: self.folder.path().to_owned() };
+            let logs = Logs::of(self.folder.path());
             Farm { coordinator: self.coordinator.start().await, logs, folder: self.folder }
         })
     }
@@ -113,8 +113,14 @@ impl Farm {
 
 /// Prints the logs of a test that fails.
 #[derive(Debug)]
-struct Logs {
+pub(crate) struct Logs {
     folder: PathBuf,
+}
+
+impl Logs {
+    pub(crate) fn of(folder: &Path) -> Self {
+        Self { folder: folder.to_owned() }
+    }
 }
 
 impl Drop for Logs {

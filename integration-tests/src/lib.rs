@@ -14,15 +14,21 @@
 mod agent;
 pub mod bench;
 mod binaries;
+pub mod chaos;
 mod client;
 mod coordinator;
 mod ctl;
+mod etcd;
 mod fake_agent;
 mod farm;
+mod full_disk;
 mod http;
+mod netns;
 mod peers;
 mod pki;
 mod process;
+mod proxy;
+mod site;
 mod wait;
 
 pub use agent::{Agent, AgentStart};
@@ -30,10 +36,17 @@ pub use binaries::{binary, proto_dir, python};
 pub use client::{Client, NamedChannel, place, reason, refusal, weights};
 pub use coordinator::{Coordinator, CoordinatorStart};
 pub use ctl::{CtlOutput, holds, page, row, run_ctl};
+pub use etcd::{Etcd, EtcdStart};
 pub use fake_agent::{FakeAgent, hello, load, operation};
 pub use farm::{Farm, FarmStart};
-pub use http::{HttpAnswer, http_get, raw_exchange};
-pub use peers::{Collectd, Figures, Login, MessageBus, MockLogind, NodeExporter, Sshd, UtmpFile};
-pub use pki::{Authority, CertFiles};
+pub use full_disk::SmallDisk;
+pub use http::{HttpAnswer, http_get, http_get_on, metric, raw_exchange};
+pub use netns::{Machine, Network};
+pub use peers::{
+    Collectd, Figures, Login, MessageBus, MockLogind, NodeExporter, Sshd, UtmpFile, system_program,
+};
+pub use pki::{Authority, CertFiles, NAME};
 pub use process::{Process, free_tcp_port, free_udp_port};
+pub use proxy::{Proxy, Weather};
+pub use site::{Site, SiteStart};
 pub use wait::{LONG, wait_for, wait_until};

@@ -1,22 +1,31 @@
 //! Who is believed on a farm, and by whom?
 //!
-//! Certificates made for one test. Each is valid for this machine's loopback and names its holder as
+//! Certificates made for one test. Each is valid for this machine's loopback, some for further addresses, and names its holder as
 //! `usher://FARM/ROLE/NAME`, so the same files serve a coordinator, an agent or a client. What is wrong with one (its
 //! authority, its time, its farm) is the test's choice; and a client made here shows whatever it is given, where our
 //! own programs would refuse to start with it.
 
-use std::net::SocketAddr;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
+use hyper_util::rt::TokioIo;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
     date_time_ymd,
 };
-use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+use tokio::net::{TcpSocket, TcpStream};
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity, Uri};
+use tower::{Service, service_fn};
 
 use crate::client::Client;
+use crate::netns::Machine;
 use crate::wait::LONG;
+
+/// A name that every certificate is valid for, for tests in which it changes where a name leads.
+pub const NAME: &str = "usher.test";
 
 /// Who signs the certificates of a farm.
 #[derive(Debug)]
@@ -54,6 +63,23 @@ impl Authority {
         self.issue_with(|params| name(params, uri))
     }
 
+    /// The files of a holder at these addresses as well as at loopback.
+    pub fn issue_for(&self, uri: &str, addresses: &[IpAddr]) -> CertFiles {
+        self.issue_with(|params| {
+            name(params, uri);
+            params.subject_alt_names.extend(addresses.iter().copied().map(SanType::IpAddress));
+        })
+    }
+
+    /// The files of `usher://FARM/ROLE/NAME`, valid for so long from now.
+    pub fn issue_until(&self, uri: &str, valid: Duration) -> CertFiles {
+        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        self.issue_with(|params| {
+            name(params, uri);
+            params.not_after = date_time_ymd(1970, 1, 1) + since_1970 + valid;
+        })
+    }
+
     /// The same, expired years ago.
     pub fn issue_expired(&self, uri: &str) -> CertFiles {
         self.issue_with(|params| {
@@ -69,7 +95,7 @@ impl Authority {
     }
 
     fn issue_with(&self, edit: impl FnOnce(&mut CertificateParams)) -> CertFiles {
-        let mut params = CertificateParams::new(["localhost", "127.0.0.1"].map(str::to_owned)).unwrap();
+        let mut params = CertificateParams::new(["localhost", "127.0.0.1", NAME].map(str::to_owned)).unwrap();
         params.use_authority_key_identifier_extension = true;
         edit(&mut params);
         let key = KeyPair::generate().unwrap();
@@ -111,6 +137,15 @@ impl CertFiles {
         connect(address, self.tls().identity(identity))
     }
 
+    /// A client on a machine of a network: its connections come from there.
+    pub fn client_on(&self, machine: &Machine, address: SocketAddr) -> Client {
+        let read = |path: &Path| std::fs::read(path).unwrap();
+        let tls = self.tls().identity(Identity::from_pem(read(&self.cert), read(&self.key)));
+        let endpoint = Endpoint::from_shared(format!("https://{address}")).unwrap();
+        let endpoint = endpoint.tls_config(tls).unwrap().timeout(LONG);
+        Client::of(endpoint.connect_with_connector_lazy(connector(machine, address)), None)
+    }
+
     /// A client that believes in the authority and shows nothing.
     pub fn client_without_certificate(&self, address: SocketAddr) -> Client {
         connect(address, self.tls())
@@ -119,6 +154,19 @@ impl CertFiles {
     fn tls(&self) -> ClientTlsConfig {
         ClientTlsConfig::new().ca_certificate(Certificate::from_pem(std::fs::read(&self.ca).unwrap()))
     }
+}
+
+/// Makes connections from a machine: a socket belongs to the one on which it was made.
+fn connector(
+    machine: &Machine,
+    address: SocketAddr,
+) -> impl Service<Uri, Response = TokioIo<TcpStream>, Error = io::Error, Future: Send> + Clone + Send + 'static
+{
+    let machine = machine.clone();
+    service_fn(move |_: Uri| {
+        let socket = machine.within(TcpSocket::new_v4);
+        async move { Ok(TokioIo::new(socket?.connect(address).await?)) }
+    })
 }
 
 fn connect(address: SocketAddr, tls: ClientTlsConfig) -> Client {

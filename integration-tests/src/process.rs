@@ -9,6 +9,7 @@ use std::time::Duration;
 use rand::RngExt;
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::netns::Machine;
 use crate::wait::wait_for;
 
 /// A process of ours. It is killed when this is dropped, and never outlives the test.
@@ -32,6 +33,22 @@ impl Process {
         let started = command.stdin(Stdio::null()).stdout(file()).stderr(file()).spawn();
         let child = started.unwrap_or_else(|error| panic!("cannot start {name} ({command:?}): {error}"));
         Self { name: name.to_owned(), child, log: log.to_owned() }
+    }
+
+    /// As [`Process::start`], on a machine of a network of the test's own.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn start_on(machine: Option<&Machine>, name: &str, command: &mut Command, log: &Path) -> Self {
+        match machine {
+            Some(machine) => machine.within(|| Self::start(name, command, log)),
+            None => Self::start(name, command, log),
+        }
+    }
+
+    /// Whether a process of anybody has this id.
+    pub fn exists(pid: u32) -> bool {
+        Path::new(&format!("/proc/{pid}")).exists()
     }
 
     /// Its process id.
@@ -74,6 +91,11 @@ impl Process {
     /// SIGCONT: it goes on.
     pub fn thaw(&self) {
         self.signal(Signal::CONT);
+    }
+
+    /// Asks it to read its settings anew.
+    pub fn hang_up(&self) {
+        self.signal(Signal::HUP);
     }
 
     fn signal(&self, signal: Signal) {

@@ -18,6 +18,7 @@ apt-get -qq -y -o Dpkg::Use-Pty=0 install --no-install-recommends "$@" < /dev/nu
 for package in "$@"; do
     case $package in
         collectd-core) unit=collectd.service ;;
+        etcd-server) unit=etcd.service ;;
         openssh-server) unit=ssh.service ;;
         prometheus-node-exporter) unit=prometheus-node-exporter.service ;;
         *) continue ;;

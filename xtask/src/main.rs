@@ -4,8 +4,10 @@
 //! installed by `peers`, because a test that is skipped for a missing program proves nothing.
 
 mod bench;
+mod chaos;
 mod peers;
 mod process;
+mod sim;
 mod steps;
 mod test_command;
 mod tidy;
@@ -50,17 +52,35 @@ enum Task {
     #[command(after_help = "Examples:
   cargo xtask peers                install what is missing; the services that come along are not started")]
     Peers,
+    /// Break everything around a farm of real processes, and see whether it keeps its promises; wants root
+    #[command(after_help = "Examples:
+  cargo xtask chaos                        about 18 minutes: 30 deaths of coordinators, then every other fault
+  cargo xtask chaos --quick --seed 7       each fault once, in the order of seed 7: about a minute
+  cargo xtask chaos --json                 one document that ends in the goals")]
+    Chaos(chaos::Options),
     /// Measure against the goals
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Run real coordinators and agents on a simulated network that goes wrong, and check what must hold all the same
+    #[command(after_help = "Examples:
+  cargo xtask sim                                  50 seeds, as CI does: about a minute
+  cargo xtask sim --seeds 1000                     a thorough run
+  cargo xtask sim --from 77 --seeds 1 --trace      one seed again, with every event on standard error
+  cargo xtask sim --json                           one document that ends in the goals
+
+Ends with 4 if an invariant broke.")]
+    Sim(sim::Options),
 }
+
+/// As `usherctl` ends when a check failed.
+const CHECK_FAILED: u8 = 4;
 
 fn main() -> ExitCode {
     match run(Arguments::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
-            ExitCode::FAILURE
+            if error.is::<sim::Broken>() { ExitCode::from(CHECK_FAILED) } else { ExitCode::FAILURE }
         }
     }
 }
@@ -80,7 +100,9 @@ fn run(task: Task) -> anyhow::Result<()> {
             Ok(())
         }
         Task::Peers => peers::install(&workspace).map(drop),
+        Task::Chaos(options) => chaos::run(&workspace, &options),
         Task::Bench(bench) => bench::run(&workspace, &bench),
+        Task::Sim(options) => sim::run(&workspace, &options),
     }
 }
 

@@ -17,6 +17,11 @@ use crate::workspace::Workspace;
 const DEBIAN: &[(&str, &str)] = &[
     ("collectd-core", "collectd"),
     ("dbus-daemon", "dbus-daemon"),
+    ("etcd-client", "/usr/bin/etcdctl"),
+    ("etcd-server", "/usr/bin/etcd"),
+    ("faketime", "faketime"),
+    ("iproute2", "ip"),
+    ("mount", "mount"),
     ("openssh-client", "ssh"),
     ("openssh-server", "sshd"),
     ("procps", "free"),

@@ -11,7 +11,7 @@ use crate::peers::{self, Peers};
 use crate::process::{cargo, execute, succeeds};
 use crate::steps::Steps;
 use crate::workspace::Workspace;
-use crate::{bench, tidy, units};
+use crate::{bench, sim, tidy, units};
 
 /// The crate whose tests start processes and talk to peers.
 const INTEGRATION: &str = "usher-integration-tests";
@@ -59,6 +59,7 @@ fn run_steps(workspace: &Workspace, options: &Options, steps: &mut Steps) -> any
         steps.run("loom", || loom(workspace))?;
         // Fails where the model of storms is off; how good the placements are is printed.
         steps.run("storms", || bench::quick_storm(workspace))?;
+        steps.run("simulation", || sim::run_ci(workspace))?;
     }
     steps.run("tests", || all_tests(workspace, &peers, &options.filters))
 }

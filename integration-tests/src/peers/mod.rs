@@ -24,7 +24,7 @@ use std::path::PathBuf;
 ///
 /// # Panics
 /// If it is not installed; the message says how.
-pub(crate) fn system_program(name: &str) -> PathBuf {
+pub fn system_program(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .chain(["/usr/sbin".into(), "/sbin".into()])

@@ -32,7 +32,7 @@ pub(super) fn run(
 /// # Errors
 ///
 /// When they cannot be built or it does not end well.
-pub(super) fn run_with_programs(
+pub(crate) fn run_with_programs(
     workspace: &Workspace,
     example: &str,
     words: impl Iterator<Item = impl AsRef<OsStr>>,

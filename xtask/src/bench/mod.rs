@@ -12,6 +12,8 @@ mod machine;
 mod place;
 mod storm;
 
+pub(crate) use example::run_with_programs;
+
 use crate::workspace::Workspace;
 
 /// Which bench.

@@ -1,0 +1,173 @@
+//! Did anybody give a place that was not there?
+//!
+//! Seen twice. A host that lists a new place must have room for it, by its own count. And what gateways hold on a host (a
+//! place that was given and not used, given up or over, or a session that came of one) must never pass the host's limit,
+//! whatever the host itself believes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::Violation;
+
+/// What a host said of itself.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct HostBookSeen {
+    /// Distinct users with a session. Absent: unknown.
+    pub users: Option<u32>,
+    /// Each place with the users that it adds.
+    pub places: BTreeMap<String, u32>,
+}
+
+/// A place in a gateway's hands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Hold {
+    /// On which host.
+    pub host: usize,
+    /// In which boot of it.
+    pub boot: u32,
+    /// For whom.
+    pub user: String,
+    /// As how many users it counts until its session is there.
+    pub cost: u32,
+    /// When it ends by itself.
+    pub until: Duration,
+}
+
+/// The check of limits.
+#[derive(Debug, Default)]
+pub struct Limits {
+    seen: BTreeMap<usize, HostBookSeen>,
+    holds: BTreeMap<String, Hold>,
+    checks: u64,
+}
+
+impl Limits {
+    /// How often something was compared with a limit.
+    pub fn checks(&self) -> u64 {
+        self.checks
+    }
+
+    /// A host's own book.
+    pub fn look_at_book(
+        &mut self,
+        host: usize,
+        limit: u32,
+        now: Duration,
+        book: HostBookSeen,
+    ) -> Option<Violation> {
+        let before = self.seen.insert(host, book.clone()).unwrap_or_default();
+        let is_new = book.places.keys().any(|token| !before.places.contains_key(token));
+        let pending: u32 = book.places.values().sum();
+        let users = book.users?;
+        if !is_new {
+            return None;
+        }
+        self.checks += 1;
+        (users + pending > limit).then(|| {
+            let what = format!("h{}: {users} users and {pending} on their way, limit {limit}", host + 1);
+            Violation::new("limit", now, what)
+        })
+    }
+
+    /// A host whose agent starts with nothing of before.
+    pub fn forget_book(&mut self, host: usize) {
+        self.seen.remove(&host);
+    }
+
+    /// A gateway was given a place on a host where these users sit.
+    pub fn granted(
+        &mut self,
+        token: &str,
+        hold: Hold,
+        limit: u32,
+        sitting: &BTreeSet<String>,
+        now: Duration,
+    ) -> Option<Violation> {
+        let (host, boot) = (hold.host, hold.boot);
+        self.holds.insert(token.to_owned(), hold);
+        self.holds.retain(|_, hold| hold.until > now);
+        self.checks += 1;
+        // A boot ends every place and every session of before.
+        let here = self.holds.values().filter(|hold| hold.host == host && hold.boot == boot);
+        // A user counts once, however many places they were given.
+        let mut users: BTreeMap<&str, u32> = BTreeMap::new();
+        for hold in here.filter(|hold| !sitting.contains(&hold.user)) {
+            let cost = users.entry(&hold.user).or_default();
+            *cost = (*cost).max(hold.cost);
+        }
+        let coming: u32 = users.values().sum();
+        let there = u32::try_from(sitting.len()).unwrap_or(u32::MAX);
+        (there + coming > limit).then(|| {
+            let what = format!(
+                "h{}: users {sitting:?} and with a place in their gateway's hands {users:?}, limit {limit}, after {token}",
+                host + 1
+            );
+            Violation::new("limit", now, what)
+        })
+    }
+
+    /// The gateway gave it up, or its user has come or failed to.
+    pub fn released(&mut self, token: &str) {
+        self.holds.remove(token);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn book(users: u32, places: &[&str]) -> HostBookSeen {
+        HostBookSeen { users: Some(users), places: places.iter().map(|token| ((*token).into(), 1)).collect() }
+    }
+
+    fn hold(until: u64) -> Hold {
+        Hold { host: 0, boot: 1, user: format!("u{until}"), cost: 1, until: Duration::from_secs(until) }
+    }
+
+    #[test]
+    fn a_host_that_admits_beyond_its_limit_is_seen() {
+        let mut limits = Limits::default();
+        let now = Duration::from_secs(1);
+        assert_eq!(limits.look_at_book(0, 3, now, book(2, &["a"])), None);
+        assert!(limits.look_at_book(0, 3, now, book(2, &["a", "b"])).is_some());
+    }
+
+    #[test]
+    fn a_host_that_was_full_before_and_admits_nobody_is_not() {
+        let mut limits = Limits::default();
+        let now = Duration::from_secs(1);
+        assert_eq!(limits.look_at_book(0, 3, now, book(2, &["a"])), None);
+        assert_eq!(limits.look_at_book(0, 3, now, book(9, &["a"])), None, "logins that nobody asked for");
+    }
+
+    #[test]
+    fn gateways_may_not_hold_more_than_a_host_has() {
+        let mut limits = Limits::default();
+        let sitting = BTreeSet::from(["x".to_owned()]);
+        let now = Duration::from_secs(1);
+        assert_eq!(limits.granted("a", hold(20), 2, &sitting, now), None);
+        assert!(limits.granted("b", hold(21), 2, &sitting, now).is_some());
+        limits.released("a");
+        assert_eq!(limits.granted("b", hold(21), 2, &sitting, now), None);
+    }
+
+    #[test]
+    fn a_user_with_two_places_on_a_host_counts_once() {
+        let mut limits = Limits::default();
+        let now = Duration::from_secs(1);
+        assert_eq!(limits.granted("a", hold(20), 1, &BTreeSet::new(), now), None);
+        assert_eq!(limits.granted("b", hold(20), 1, &BTreeSet::new(), now), None);
+        assert!(limits.granted("c", hold(21), 1, &BTreeSet::new(), now).is_some());
+    }
+
+    #[test]
+    fn a_place_whose_time_is_over_or_whose_user_sits_there_counts_no_more() {
+        let mut limits = Limits::default();
+        let sitting = BTreeSet::new();
+        assert_eq!(limits.granted("a", hold(20), 1, &sitting, Duration::from_secs(1)), None);
+        assert_eq!(limits.granted("b", hold(41), 1, &sitting, Duration::from_secs(21)), None);
+        let came = BTreeSet::from(["u41".to_owned()]);
+        assert_eq!(limits.granted("c", hold(42), 2, &came, Duration::from_secs(22)), None);
+        assert!(limits.granted("d", hold(43), 2, &came, Duration::from_secs(22)).is_some());
+    }
+}
