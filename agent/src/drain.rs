@@ -39,13 +39,15 @@ struct Content {
 pub struct DrainFile {
     path: PathBuf,
     boot_id: BootId,
+    is_in_memory: bool,
 }
 
 impl DrainFile {
     /// The file in `folder`, in the boot `boot_id`.
     #[must_use]
     pub fn new(folder: &Path, boot_id: BootId) -> Self {
-        Self { path: folder.join("drain.json"), boot_id }
+        let is_in_memory = disk::is_in_memory(folder);
+        Self { path: folder.join("drain.json"), boot_id, is_in_memory }
     }
 
     /// The drain that holds. Blocks.
@@ -120,7 +122,11 @@ impl DrainKeeper {
         let drain = drain.map(as_could_be_said);
         let before = self.board.parts().drain;
         let (file, kept) = (self.file.clone(), drain.clone());
-        let saved = tokio::task::spawn_blocking(move || file.save(kept.as_ref())).await;
+        let saved = if file.is_in_memory {
+            Ok(file.save(kept.as_ref()))
+        } else {
+            tokio::task::spawn_blocking(move || file.save(kept.as_ref())).await
+        };
         saved
             .map_err(|error| format!("the thread that writes broke off: {error}"))?
             .map_err(|error| error.to_string())?;

@@ -106,10 +106,18 @@ async fn a_coordinator_of_before_that_ends_one_stream_for_the_other_gets_one_in_
     let folder = tempfile::tempdir().unwrap();
     let mut coordinator = Coordinator::start().await;
     let agent = Agent::start(under_two_names(folder.path(), &coordinator), Some(one_host(VALUES)));
-    let first = coordinator.greeted().await;
-    let mut second = coordinator.greeted().await;
-    first.refuse(tonic::Status::aborted("a newer stream of this host took over")).await;
-    second.load("it counts once", |load| load.coordinators == Some(1) && load.streams_held == 1).await;
+    let instance_id = format!("run of {}", coordinator.address);
+    let welcome = || v1::Welcome { instance_id: instance_id.clone(), ..Default::default() };
+    let (mut older, mut newer) = (coordinator.attached().await, coordinator.attached().await);
+    let epochs = (older.hello().await.stream_epoch, newer.hello().await.stream_epoch);
+    if epochs.0 > epochs.1 {
+        std::mem::swap(&mut older, &mut newer);
+    }
+    for stream in [&older, &newer] {
+        stream.send(ToAgent::Welcome(welcome())).await;
+    }
+    older.refuse(tonic::Status::aborted("a newer stream of this host took over")).await;
+    newer.load("it counts once", |load| load.coordinators == Some(1) && load.streams_held == 1).await;
     // Nothing more comes for as long as two waits before a reconnect take.
     let more = tokio::time::timeout(Duration::from_secs(5), coordinator.attached()).await;
     assert!(more.is_err(), "the name that rests was called again");

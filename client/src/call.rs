@@ -1,7 +1,7 @@
 //! One login, from coordinator to coordinator until one answers.
 //!
 //! The time of a call is shared out: each coordinator that is left gets its part of what is left, no more than a consent or
-//! two take, and the last one all of it. Who was silent is not waited for again before the others were asked. After a round
+//! two take, and the last one all of it if it is well. Who was silent is not waited for again before the others were asked. After a round
 //! in which nobody answered comes another, until the time is over. A no that only one coordinator's view of the farm
 //! explains counts when the round is over.
 
@@ -99,7 +99,9 @@ pub(crate) async fn ask(plan: &Plan<'_>, question: &Question, attempts: &mut u32
                 break;
             }
             let others = u32::try_from(round.len() - at).unwrap_or(u32::MAX);
-            let share = if others > 1 { (left / others).min(ONE).max(LEAST) } else { left };
+            // The last one may take its time, unless there is reason to believe that it has none: then the others come again.
+            let is_patient = others == 1 && !peer.is_down();
+            let share = if is_patient { left } else { (left / others).min(ONE).max(LEAST) };
             match ask_one(plan, question, peer, share, attempts).await {
                 One::Answered(answered) => return Asking::Answered(answered),
                 One::Unsure(answered) => unsure = unsure.or(Some(answered)),

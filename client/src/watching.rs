@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::metadata::{Ascii, MetadataValue};
-use tonic::{Code, Request, Status};
+use tonic::{Code, Request, Status, Streaming};
 use usher_proto::error::{error_info, reason};
 use usher_proto::v1::{self, placement_service_client::PlacementServiceClient};
 use usher_runtime::clock::{Clock, SystemClock};
@@ -38,6 +38,10 @@ const SAVE_EVERY: Duration = Duration::from_secs(30);
 const READ: Duration = Duration::from_secs(5);
 /// How long a coordinator that hears too little is followed before another one is looked at.
 const PARTIAL_FOR: Duration = Duration::from_secs(30);
+/// How long the whole farm of before is better than a part of it now: by then others were looked at, twice.
+const OUTLIVED_AFTER: Duration = Duration::from_secs(120);
+/// Time for one try to connect.
+const CONNECT: Duration = Duration::from_secs(2);
 
 /// What watching needs.
 #[derive(Debug)]
@@ -110,12 +114,11 @@ impl Watching {
         }
     }
 
-    async fn follow(&mut self, peer: &Peer, mirror: &mut Mirror, saving: &mut Saving) -> End {
-        let timeouts = Timeouts { connect: Duration::from_secs(2), ..Timeouts::default() };
-        let channel = match connect(&peer.address, self.tls.as_ref(), &timeouts).await {
-            Ok(channel) => channel,
-            Err(error) => return End::Failed(without_address(&error, &peer.address)),
-        };
+    /// Asks to be told, from where the mirror stands.
+    async fn open(&self, peer: &Peer, mirror: &Mirror) -> Result<Streaming<v1::WatchFarmResponse>, End> {
+        let timeouts = Timeouts { connect: CONNECT, ..Timeouts::default() };
+        let connecting = connect(&peer.address, self.tls.as_ref(), &timeouts).await;
+        let channel = connecting.map_err(|error| End::Failed(without_address(&error, &peer.address)))?;
         let (resume_revision, resume_instance) = mirror.resume().unzip();
         let request = v1::WatchFarmRequest {
             pools: self.pools.clone(),
@@ -126,11 +129,17 @@ impl Watching {
         let mut request: Request<v1::WatchFarmRequest> = named.request(request);
         // The stream has no end; only its beginning has a deadline, which is ours.
         request.metadata_mut().remove("grpc-timeout");
-        let mut client = PlacementServiceClient::new(channel);
-        let mut stream = match timeout(SILENT, client.watch_farm(request)).await {
-            Ok(Ok(response)) => response.into_inner(),
-            Ok(Err(status)) => return ended(&status),
-            Err(_) => return End::Failed("it does not begin to tell of the farm".to_owned()),
+        match timeout(SILENT, PlacementServiceClient::new(channel).watch_farm(request)).await {
+            Ok(Ok(response)) => Ok(response.into_inner()),
+            Ok(Err(status)) => Err(ended(&status)),
+            Err(_) => Err(End::Failed("it does not begin to tell of the farm".to_owned())),
+        }
+    }
+
+    async fn follow(&mut self, peer: &Peer, mirror: &mut Mirror, saving: &mut Saving) -> End {
+        let mut stream = match self.open(peer, mirror).await {
+            Ok(stream) => stream,
+            Err(end) => return end,
         };
         let mut partial_since: Option<Instant> = None;
         let mut has_told = false;
@@ -149,7 +158,7 @@ impl Watching {
                 Ok(Taken::Bookmark { stale }) => {
                     let known = mirror.known();
                     peer.hears(known.hosts_heard, known.hosts_registered);
-                    if !stale && known.hosts_heard > 0 {
+                    if !stale && self.is_worth_learning(&known) {
                         self.learn(known, saving);
                     }
                     if peer.is_partial() {
@@ -169,6 +178,13 @@ impl Watching {
                 }
             }
         }
+    }
+
+    /// A coordinator that hears little of the farm takes the rest for gone. What another one has told lately is better.
+    fn is_worth_learning(&self, known: &Known) -> bool {
+        let is_better =
+            |basis: &Basis| basis.known.is_full() && basis.age(SystemClock.now()) < OUTLIVED_AFTER;
+        known.hosts_heard > 0 && (known.is_full() || !self.local.basis().as_ref().is_some_and(is_better))
     }
 
     fn learn(&self, known: Known, saving: &mut Saving) {
@@ -248,4 +264,38 @@ fn moment() -> std::io::Result<Moment> {
         now: SystemClock.now(),
         wall_unix_ms: SystemClock.wall_unix_ms(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(hosts_heard: u32) -> Known {
+        Known { hosts_heard, hosts_registered: 100, as_of: SystemClock.now(), ..Known::default() }
+    }
+
+    #[tokio::test]
+    async fn a_part_of_the_farm_does_not_take_the_place_of_the_whole() {
+        let watching = Watching {
+            peers: Arc::new(Peers::start(&[], None, &CancellationToken::new())),
+            local: Arc::default(),
+            tls: None,
+            gateway: None,
+            farm: None,
+            pools: Vec::new(),
+            cache: None,
+            max_age: OUTLIVED_AFTER,
+        };
+        assert!(!watching.is_worth_learning(&known(0)), "nothing is not better than nothing");
+        assert!(watching.is_worth_learning(&known(30)));
+        watching.learn(known(30), &mut Saving::default());
+        assert!(watching.is_worth_learning(&known(20)), "as it is now");
+        watching.learn(known(95), &mut Saving::default());
+        assert!(!watching.is_worth_learning(&known(89)));
+        assert!(watching.is_worth_learning(&known(90)));
+        // What is from a file, or from long ago, may be of another farm than today's.
+        let old = Basis { known: Arc::new(known(100)), came_at: SystemClock.now(), age_then: OUTLIVED_AFTER };
+        watching.local.learn(old);
+        assert!(watching.is_worth_learning(&known(50)));
+    }
 }

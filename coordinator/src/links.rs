@@ -214,6 +214,8 @@ pub(crate) struct Links {
     consents: papaya::HashMap<(HostId, Token, u32), Arc<Question<ConsentAnswer>>, KeyHasher>,
     checks: papaya::HashMap<(HostId, u64), Arc<Question<Option<bool>>>, KeyHasher>,
     drains: papaya::HashMap<(HostId, u64), Arc<Question<DrainAnswer>>, KeyHasher>,
+    /// Other coordinators, as they were known when this one began to go down.
+    noted_others: OnceLock<Vec<String>>,
     /// Number of the last check, or of the last drain.
     next_check: AtomicU64,
 }
@@ -252,8 +254,14 @@ impl Links {
         self.links.pin().iter().map(|(host_id, link)| (host_id.clone(), link.clone())).collect()
     }
 
+    /// The other coordinators, noted the first time that this is called: when this one goes down, before the first stream
+    /// that tells of them ends.
+    pub(crate) fn note_others(&self) -> &[String] {
+        self.noted_others.get_or_init(|| self.other_coordinators())
+    }
+
     /// Other coordinators that at least half of the hosts which know of any have streams to, those that most have first.
-    pub(crate) fn other_coordinators(&self) -> Vec<String> {
+    fn other_coordinators(&self) -> Vec<String> {
         let mut counts = BTreeMap::<String, usize>::new();
         let mut telling = 0;
         for (_, link) in self.all() {

@@ -75,6 +75,13 @@ impl PoolHistory {
         versions.iter().enumerate().rev().take(limit).map(with_before).collect()
     }
 
+    /// The version before this one. A restore, or a file that names its version, leaves numbers out.
+    pub(crate) fn before(&self, name: &PoolName, version: u64) -> u64 {
+        let all = self.lock();
+        let earlier = all.get(name).into_iter().flatten().rev().find(|kept| kept.version < version);
+        earlier.map_or(version.saturating_sub(1), |kept| kept.version)
+    }
+
     /// The settings of one version; 0: the defaults.
     ///
     /// # Errors
@@ -149,6 +156,14 @@ mod tests {
         assert_eq!(versions, [3, 2, 1]);
         history.follow(&[Change::Version(name(), 1, None)]);
         assert_eq!(history.find(&name(), 1), Err(NoVersion::Gone(2)));
+    }
+
+    #[test]
+    fn the_version_before_one_is_the_one_that_was_in_force_before_it() {
+        let history = PoolHistory::default();
+        assert_eq!([0, 1].map(|version| history.before(&name(), version)), [0, 0]);
+        [1, 2, 12].into_iter().for_each(|version| history.add(&name(), record(version)));
+        assert_eq!([1, 2, 12].map(|version| history.before(&name(), version)), [0, 1, 2]);
     }
 
     #[test]

@@ -334,7 +334,7 @@ async fn serve_grpc(
         .map_err(|error| anyhow!("cannot serve reflection: {error}"))?;
     let links = Arc::downgrade(shared);
     let departure = layers::Departure::new(shutdown.token(), move || {
-        links.upgrade().map(|shared| shared.links.other_coordinators()).unwrap_or_default()
+        links.upgrade().map(|shared| shared.links.note_others().to_vec()).unwrap_or_default()
     });
     let leaving = async {
         shutdown.begun().await;

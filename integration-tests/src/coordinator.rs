@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::binaries::binary;
 use crate::etcd::Etcd;
-use crate::http::{http_get_on, metric};
+use crate::http::{http_get, metric};
 use crate::netns::Machine;
 use crate::pki::CertFiles;
 use crate::process::{Process, free_tcp_port};
@@ -86,8 +86,8 @@ impl CoordinatorStart {
         self
     }
 
-    /// On a machine of a network, at port 7443. Its HTTP port is on that machine's loopback: [`Coordinator::metrics`] goes
-    /// there.
+    /// On a machine of a network, at port 7443. Its HTTP port is 7480 of that machine's loopback, where it speaks TLS as well:
+    /// a test looks at its log, and not at [`Coordinator::metrics`].
     #[must_use]
     pub fn on_machine(mut self, machine: &Machine) -> Self {
         self.machine = Some(machine.clone());
@@ -190,9 +190,9 @@ impl Coordinator {
     /// All of its `/metrics`.
     ///
     /// # Panics
-    /// If it does not answer.
+    /// If it does not answer, or has a certificate and speaks TLS.
     pub async fn metrics(&self) -> String {
-        http_get_on(self.start.machine.as_ref(), self.http, "/metrics").await.body
+        http_get(self.http, "/metrics").await.body
     }
 
     /// Waits until what it knows of the hosts now is on its disk, which happens every ten seconds: it shows them after a

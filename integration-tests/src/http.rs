@@ -3,9 +3,8 @@
 use std::net::SocketAddr;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpStream;
 
-use crate::netns::Machine;
 use crate::wait::LONG;
 
 /// An HTTP answer.
@@ -24,16 +23,8 @@ pub struct HttpAnswer {
 /// # Panics
 /// If nobody answers, or not with HTTP.
 pub async fn http_get(address: SocketAddr, path: &str) -> HttpAnswer {
-    http_get_on(None, address, path).await
-}
-
-/// As [`http_get`], from a machine of a network.
-///
-/// # Panics
-/// If nobody answers, or not with HTTP.
-pub async fn http_get_on(machine: Option<&Machine>, address: SocketAddr, path: &str) -> HttpAnswer {
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    let answer = String::from_utf8(exchange(machine, address, request.as_bytes()).await).unwrap();
+    let answer = String::from_utf8(raw_exchange(address, request.as_bytes()).await).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no HTTP answer: {answer:?}"));
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
     let chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
@@ -59,16 +50,8 @@ fn unchunked(mut rest: &str) -> String {
 /// # Panics
 /// If nobody listens, or the other side neither closes nor ends its answer in time.
 pub async fn raw_exchange(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
-    exchange(None, address, bytes).await
-}
-
-async fn exchange(machine: Option<&Machine>, address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let exchange = async {
-        let mut stream = match machine {
-            // A socket belongs to the machine on which it was made.
-            Some(machine) => machine.within(TcpSocket::new_v4).unwrap().connect(address).await.unwrap(),
-            None => TcpStream::connect(address).await.unwrap(),
-        };
+        let mut stream = TcpStream::connect(address).await.unwrap();
         // The other side may close before it has read everything.
         let _ = stream.write_all(bytes).await;
         let mut answer = Vec::new();

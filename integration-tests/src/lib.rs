@@ -40,7 +40,7 @@ pub use etcd::{Etcd, EtcdStart};
 pub use fake_agent::{FakeAgent, hello, load, operation};
 pub use farm::{Farm, FarmStart};
 pub use full_disk::SmallDisk;
-pub use http::{HttpAnswer, http_get, http_get_on, metric, raw_exchange};
+pub use http::{HttpAnswer, http_get, metric, raw_exchange};
 pub use netns::{Machine, Network};
 pub use peers::{
     Collectd, Figures, Login, MessageBus, MockLogind, NodeExporter, Sshd, UtmpFile, system_program,

@@ -206,10 +206,19 @@ async fn case_142_rows_that_cannot_be_read_are_listed_shown_and_forgotten() {
 
 /// Puts a row into the store that no coordinator would write.
 fn damage(file: &Path) {
-    let drains = redb::TableDefinition::<&[u8], &[u8]>::new("drains");
+    put(file, "drains", std::iter::once(("not an id".to_owned(), b"{broken".to_vec())));
+}
+
+/// Puts rows into the store of a coordinator that does not run.
+fn put(file: &Path, table: &str, rows: impl Iterator<Item = (String, Vec<u8>)>) {
     let store = redb::Database::open(file).unwrap();
     let transaction = store.begin_write().unwrap();
-    transaction.open_table(drains).unwrap().insert(&b"not an id"[..], &b"{broken"[..]).unwrap();
+    {
+        let mut table = transaction.open_table(redb::TableDefinition::<&[u8], &[u8]>::new(table)).unwrap();
+        for (key, row) in rows {
+            table.insert(key.as_bytes(), row.as_slice()).unwrap();
+        }
+    }
     transaction.commit().unwrap();
 }
 
@@ -237,4 +246,26 @@ async fn a_backup_of_either_kind_of_store_restores_into_the_other() {
     farm.ctl(&["restore", "etcd.backup", "--yes"]).await.exited(0);
     let pool = farm.client().pool("desk").await.unwrap();
     assert_eq!((pool.version, pool.policy.unwrap().range), (5, Some(9.0)), "3 here, 4 there");
+}
+
+#[tokio::test]
+async fn a_large_farm_comes_back_in_a_shared_store_as_a_whole() {
+    let mut farm = Farm::start().on_fixed_ports().await;
+    farm.ctl(&["pool", "create", "desk", "--set", "range=7"]).await.exited(0);
+    farm.coordinator.terminate();
+    wait_until("the coordinator to have ended", LONG, async || !farm.coordinator.is_running()).await;
+    let rows =
+        |count: usize| (0..count).map(|of| (format!("app{of}"), format!("\"host-{of}\"").into_bytes()));
+    put(&farm.coordinator.data_dir().join("coordinator.redb"), "bindings", rows(1000));
+    farm.coordinator.restart().await;
+    farm.ctl(&["backup", "farm.backup"]).await.exited(0);
+    let etcd = EtcdStart::new(farm.folder(), 1).start().await;
+    let shared = CoordinatorStart::new(farm.folder(), "shared").store_in(&etcd, None).start().await;
+    let begun = std::time::Instant::now();
+    let done =
+        ctl(farm.folder(), &shared, &["restore", "farm.backup", "--yes", "--json"]).await.exited(0).json();
+    eprintln!("1001 rows were in etcd after {} ms", begun.elapsed().as_millis());
+    assert_eq!(done["rows"].as_array().unwrap().len(), 1001);
+    let again = ctl(farm.folder(), &shared, &["restore", "farm.backup", "--dry-run"]).await.exited(0).stdout;
+    assert!(again.contains("nothing would change"), "{again}");
 }

@@ -18,5 +18,5 @@ async fn alone_a_farm_keeps_its_promises_while_everything_breaks_once() {
     let broken: Vec<_> =
         document.goals.iter().filter(|goal| goal.unit == "calls" && goal.figure > 0.0).collect();
     assert!(broken.is_empty(), "{broken:#?}");
-    assert!(document.total.calls_library > 500 && document.places_checked > 500, "too little was seen");
+    assert!(document.total.calls_library > 500 && document.places_judged > 500, "too little was seen");
 }

@@ -276,6 +276,62 @@ async fn with_every_coordinator_gone_the_library_decides_and_they_are_asked_agai
     .await;
 }
 
+/// Newer words of the farm have come since.
+async fn learns_anew(library: &Library) {
+    let before = library.farm_age().unwrap();
+    let began = Instant::now();
+    wait_until("newer words of the farm", LONG, async || {
+        library.farm_age().unwrap() < before + began.elapsed()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_library_decides_by_the_method_of_its_pool_as_the_coordinator_did() {
+    let mut farm = Several::start(1, &THREE).await;
+    let seen = farm.seen_by(0);
+    let methods = [
+        (v1::Method::WeightedLoad, "b"),
+        (v1::Method::Availability, "c"),
+        (v1::Method::Predictive, "a"),
+        (v1::Method::FillFirst, "a"),
+    ];
+    let mut agents = Vec::new();
+    for (method, _) in methods {
+        let pool = format!("pool-{}", method as i32);
+        let limit = v1::UserLimit { limit: Some(v1::user_limit::Limit::Users(20)) };
+        let policy =
+            v1::Policy { method: Some(method.into()), max_users: Some(limit), ..v1::Policy::default() };
+        seen.apply(&pool, policy).await.unwrap();
+        let agent = AgentStart::new(farm.folder.path(), &pool, &[farm.coordinators[0].grpc]).pool(&pool);
+        let named = |host: &str| format!("{host}{}", method as i32);
+        let agent = agent.host(&named("a"), "cpu=10,mem=10,users=9,procs=90,ai-xf=4");
+        let agent = agent.host(&named("b"), "cpu=80,mem=60,users=2,procs=10,ai-xf=8");
+        agents.push(agent.host(&named("c"), "cpu=40,mem=30,users=5,procs=50,ai-xf=2").await);
+    }
+    let library = Library::connect(farm.config().deadline(Duration::from_millis(500))).unwrap();
+    let chosen = async || {
+        let mut chosen = Vec::new();
+        for (method, _) in methods {
+            let request = Request::new(format!("pool-{}", method as i32)).dry_run();
+            let placement = library.place(request).await.unwrap();
+            chosen.push((placement.host_name()[..1].to_owned(), placement.is_local()));
+        }
+        chosen
+    };
+    let expected = |local: bool| methods.map(|(_, host)| (host.to_owned(), local)).to_vec();
+    wait_for("the coordinator to choose by what it has heard", LONG, async || {
+        let chosen = chosen().await;
+        if chosen == expected(false) { Ok(()) } else { Err(format!("{chosen:?}")) }
+    })
+    .await;
+    knows_farm(&library).await;
+    learns_anew(&library).await;
+    learns_anew(&library).await;
+    farm.coordinators[0].kill();
+    assert_eq!(chosen().await, expected(true));
+}
+
 fn aside(folder: &Path) -> usize {
     let names = std::fs::read_dir(folder).unwrap().flatten().map(|entry| entry.file_name());
     names.filter(|name| name.to_string_lossy().starts_with("farm.cache.aside-")).count()

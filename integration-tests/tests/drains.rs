@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use tonic::Code;
 use usher_integration_tests::{
-    Client, Coordinator, CoordinatorStart, FakeAgent, Farm, LONG, SmallDisk, hello, load, wait_for,
-    wait_until,
+    Client, Coordinator, CoordinatorStart, EtcdStart, FakeAgent, Farm, LONG, SmallDisk, hello, load, refusal,
+    wait_for, wait_until,
 };
 use usher_proto::v1;
 use usher_proto::v1::attach_response::Message as Heard;
@@ -193,4 +193,25 @@ async fn a_drain_that_the_hosts_disk_refuses_is_an_error_and_is_kept_once_there_
     disk.free();
     ann.admin.clone().drain_host(drain("h1", "x")).await.unwrap();
     assert_eq!(ann.host("h1").await.unwrap().state(), v1::HostState::Restricted);
+}
+
+#[tokio::test]
+async fn with_the_shared_store_away_hosts_that_are_there_are_drained_and_undrained() {
+    let start = Farm::start().on_fixed_ports();
+    let mut etcd = EtcdStart::new(start.folder(), 1).start().await;
+    let farm = start.coordinator(|coordinator| coordinator.store_in(&etcd, None)).await;
+    let _agent = farm.agent("hosts").host("h1", "cpu=10,users=1").await;
+    let mut away = farm.agent("away").host("h2", "cpu=10,users=1").await;
+    let ann = farm.gateway("ann");
+    away.kill();
+    wait_until("h2 to be away", LONG, async || ann.host("h2").await.is_ok_and(|host| !host.connected)).await;
+    etcd.kill(0);
+    let answer = ann.admin.clone().drain_host(drain("h1", "disks")).await.unwrap().into_inner();
+    assert_eq!(answer.kept(), v1::DrainKept::Host);
+    assert_eq!(ann.host("h1").await.unwrap().state(), v1::HostState::Restricted);
+    let ended = ann.admin.clone().undrain_host(undrain("h1")).await.unwrap().into_inner();
+    assert!(ended.was_drained);
+    // A host that is not there would need the store.
+    let refused = ann.admin.clone().drain_host(drain("h2", "disks")).await;
+    refusal(refused, Code::Unavailable, "STORE_UNAVAILABLE");
 }

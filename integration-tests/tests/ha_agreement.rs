@@ -84,18 +84,27 @@ async fn the_last_place_asked_for_through_three_at_once_is_given_once_a_thousand
         }
     }
     let work = async |lane| {
-        for round in 0..ROUNDS / LANES {
-            the_last_place(&clients, &agent, lane, round).await;
+        let (mut rounds, mut given) = (0, 0);
+        while given < ROUNDS / LANES {
+            given += usize::from(the_last_place(&clients, &agent, lane, rounds).await);
+            rounds += 1;
         }
+        rounds
     };
-    futures::future::join_all((1..=LANES).map(work)).await;
+    let rounds: usize = futures::future::join_all((1..=LANES).map(work)).await.iter().sum();
+    eprintln!(
+        "{ROUNDS} times given once; {} times to nobody, as the host did not answer in time",
+        rounds - ROUNDS
+    );
+    assert!(rounds <= 2 * ROUNDS, "{rounds} rounds");
 }
 
 fn at(lane: usize, request_id: &str) -> v1::PlaceRequest {
     v1::PlaceRequest { resource: Some(format!("r{lane}")), ..place("desk", request_id) }
 }
 
-async fn the_last_place(clients: &[Client], agent: &Agent, lane: usize, round: usize) {
+/// Whether it was given. Where the machine is so busy that the host does not consent in time, nobody gets it.
+async fn the_last_place(clients: &[Client], agent: &Agent, lane: usize, round: usize) -> bool {
     let mut calls = JoinSet::new();
     for (number, client) in clients.iter().cloned().enumerate() {
         let request = at(lane, &format!("R{lane}-{round}-{number}"));
@@ -106,14 +115,22 @@ async fn the_last_place(clients: &[Client], agent: &Agent, lane: usize, round: u
         answers.iter().filter(|(_, answer)| answer.is_ok()).map(|(number, _)| *number).collect();
     // What the host itself has given, and nobody's opinion of it.
     let book = || agent.places(lane).to_string().matches("\"admitted\":true").count();
-    assert_eq!((given.len(), book()), (1, 1), "lane {lane}, round {round}: {answers:?}");
-    for (_, answer) in answers {
+    assert!(given.len() <= 1, "lane {lane}, round {round}: {answers:?}");
+    let mut was_silent = false;
+    for (_, answer) in &answers {
         let Err(status) = answer else { continue };
-        assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
-        assert!(["MAX_USERS", "NO_CONSENT"].contains(&reason(&status).as_str()), "{status:?}");
+        match (status.code(), reason(status).as_str()) {
+            (Code::ResourceExhausted, "MAX_USERS" | "NO_CONSENT") => {}
+            (Code::Unavailable, "NO_CONSENT") => was_silent = true,
+            _ => panic!("lane {lane}, round {round}: {status:?}"),
+        }
     }
-    let won = given[0];
-    clients[won].outcome(&format!("R{lane}-{round}-{won}"), v1::Outcome::Cancelled).await.unwrap();
+    if let Some(won) = given.first() {
+        assert_eq!(book(), 1, "lane {lane}, round {round}: {answers:?}");
+        clients[*won].outcome(&format!("R{lane}-{round}-{won}"), v1::Outcome::Cancelled).await.unwrap();
+    } else {
+        assert!(was_silent, "lane {lane}, round {round}: {answers:?}");
+    }
     wait_until("the place to leave the book", LONG, async || book() == 0).await;
     for client in clients {
         wait_for("the place to be free again", LONG, async || {
@@ -122,6 +139,7 @@ async fn the_last_place(clients: &[Client], agent: &Agent, lane: usize, round: u
         })
         .await;
     }
+    !given.is_empty()
 }
 
 /// Hosts whose book holds a live place of this request.

@@ -139,6 +139,40 @@ async fn case_129_a_coordinator_whose_clock_jumps_a_day_changes_no_state_and_end
 }
 
 #[tokio::test]
+async fn case_134_what_takes_milliseconds_is_measured_so_while_the_wall_clock_steps() {
+    let start = Farm::start();
+    let clock = WallClock::new(start.folder());
+    let farm = start
+        .coordinator(|start| {
+            clock.environment().into_iter().fold(start, |start, (name, value)| start.environment(name, value))
+        })
+        .await;
+    // A host with a limit is asked, so that a call takes long enough for the clock to step in it.
+    let _agent = farm.agent("hosts").host("h1", "cpu=10,users=1").max_users(1000).await;
+    let client = farm.client();
+    let calling = tokio::spawn(async move {
+        for number in 0..40 {
+            client.place(place("desk", &format!("R{number}"))).await.unwrap();
+        }
+    });
+    let mut steps = 0_u32;
+    wait_until("forty calls", LONG, async || {
+        steps += 1;
+        clock.ahead(["-2", "+3600"][steps as usize % 2]);
+        calling.is_finished()
+    })
+    .await;
+    calling.await.unwrap();
+    assert!(steps > 10, "the clock stepped {steps} times");
+    let page = farm.coordinator.metrics().await;
+    let measured =
+        |what: &str| metric(&page, &format!("usher_coordinator_place_duration_seconds_{what}")).unwrap();
+    assert_eq!(measured("count"), 40.0);
+    // An hour, or less than nothing, once would show.
+    assert!((0.0..40.0).contains(&measured("sum")), "{} s", measured("sum"));
+}
+
+#[tokio::test]
 async fn case_126_an_agent_that_stood_still_reports_once_and_then_goes_on_as_before() {
     // 12 s instead of 120: below the 15 s after which its stream would be given up, so that it is the same stream
     // whose missed reports might all come at once.

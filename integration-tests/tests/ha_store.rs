@@ -181,6 +181,41 @@ async fn a_coordinator_that_was_cut_from_etcd_over_fifty_changes_and_a_compactio
 }
 
 #[tokio::test]
+async fn on_the_smaller_side_of_a_split_nothing_is_changed_and_all_is_equal_when_it_ends() {
+    let site = Site::start(2).on_network().sharing(3).await;
+    let clients = site.clients("admin");
+    let gateways = site.clients("gateway");
+    let _agent = site.agent("h1").host("h1", "cpu=10,users=1").await;
+    let before = apply(&clients[1], 10.0).await.unwrap();
+    in_force(&clients, before, 10.0, IN_FORCE_WITHIN).await;
+
+    // The second coordinator and one node of etcd see each other and the agents, and nobody else of the store.
+    let smaller = [site.coordinator_machine(1), site.etcd_machine(2)];
+    let larger = [site.etcd_machine(0), site.etcd_machine(1)];
+    let pairs = || smaller.into_iter().flat_map(|here| larger.map(|there| (here, there)));
+    pairs().for_each(|(here, there)| here.part(there));
+    wait_for("the larger side to go on", LONG, async || {
+        apply(&clients[0], 20.0).await.map_err(|status| status.to_string())
+    })
+    .await;
+    let told = async || site.coordinators[1].log().contains("the shared store does not answer");
+    wait_until("the smaller side to know that it is one", LONG, told).await;
+    refused(&clients[1]).await;
+    assert_eq!(applied(&clients[1]).await, (before, Some(10.0)), "it serves by what it knew");
+    gateways[1].place(place("desk", "R1")).await.unwrap();
+
+    pairs().for_each(|(here, there)| here.join(there));
+    let (version, _) = applied(&clients[0]).await;
+    in_force(&clients, version, 20.0, LONG).await;
+    let next = wait_for("changes through the one that was cut off", LONG, async || {
+        apply(&clients[1], 30.0).await.map_err(|status| status.to_string())
+    })
+    .await;
+    assert_eq!(next, version + 1);
+    in_force(&clients, next, 30.0, IN_FORCE_WITHIN).await;
+}
+
+#[tokio::test]
 async fn a_coordinator_that_is_started_while_etcd_is_away_serves_what_it_knew() {
     let mut site = Site::start(1).sharing(1).await;
     let client = site.clients("admin").remove(0);

@@ -89,11 +89,12 @@ async fn alone_case_124_a_thousand_agents_come_back_to_three_killed_coordinators
     let mut agents = site
         .agent("agents")
         .modelled(AGENTS)
-        .report_interval("5s")
-        .latency_period("15s")
+        .report_interval("15s")
+        .latency_period("60s")
         .without_waiting()
         .await;
-    all_attached(&site, Duration::from_secs(60)).await;
+    // A thousand identities are made durable first, one after the other.
+    all_attached(&site, Duration::from_secs(150)).await;
     for coordinator in &site.coordinators {
         coordinator.hosts_stored().await;
     }

@@ -46,16 +46,11 @@ pub struct PlacesFile {
     is_in_memory: bool,
 }
 
-/// The kernel's number of the file system that keeps its files in memory.
-const TMPFS: rustix::fs::FsWord = 0x0102_1994;
-
 impl PlacesFile {
     /// The file in `folder`, for the boot `boot_id`.
     #[must_use]
     pub fn new(folder: &Path, boot_id: BootId) -> Self {
-        // A folder that is not there yet will be where the one above it is.
-        let system = folder.ancestors().find_map(|folder| rustix::fs::statfs(folder).ok());
-        let is_in_memory = system.is_some_and(|system| system.f_type == TMPFS);
+        let is_in_memory = files::is_in_memory(folder);
         Self { path: folder.join("places.json"), boot_id, is_in_memory }
     }
 

@@ -44,6 +44,16 @@ impl Disk for LocalDisk {
     }
 }
 
+/// The kernel's number of the file system that keeps its files in memory.
+const TMPFS: rustix::fs::FsWord = 0x0102_1994;
+
+/// Whether a write below `folder` waits for no disk, as in `/run`: then it takes less time than to hand it to another thread.
+/// A folder that is not there yet will be where the one above it is.
+pub(crate) fn is_in_memory(folder: &Path) -> bool {
+    let system = folder.ancestors().find_map(|folder| rustix::fs::statfs(folder).ok());
+    system.is_some_and(|system| system.f_type == TMPFS)
+}
+
 /// Makes a folder and those above it, for good: a file in a folder whose own name was lost is lost too.
 ///
 /// # Errors

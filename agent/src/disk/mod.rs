@@ -19,7 +19,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub(crate) use local::{LocalDisk, make_folder};
+pub(crate) use local::{LocalDisk, is_in_memory, make_folder};
 
 /// What must a file outlive?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-pub(crate) use crate::disk::{Outlives, make_folder, replace};
+pub(crate) use crate::disk::{Outlives, is_in_memory, make_folder, replace};
 
 /// Says that this process alone uses a folder, for as long as it lives: the kernel takes the mark away with the
 /// process, however that ends.

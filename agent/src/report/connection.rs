@@ -69,16 +69,6 @@ pub struct Reporter {
     pub leaving: Leaving,
 }
 
-/// Why another name of a coordinator rests no more.
-enum Rested {
-    /// For as long as it may.
-    Long,
-    /// The stream under the other name is lost.
-    UntilLoss,
-    /// The agent leaves.
-    UntilEnd,
-}
-
 /// Why a stream ended.
 #[derive(Debug, thiserror::Error)]
 enum StreamEnd {
@@ -149,18 +139,20 @@ impl Reporter {
                 _ = self.leaving.wait_for(Option::is_some) => return,
                 () = tokio::time::sleep(wait) => {}
             }
+            // It may have turned out in the meantime that it is another name.
+            if let Some(same_as) = streams.same_as(self.number).filter(|_| !wait.is_zero()) {
+                let Some(next) = self.rest(same_as, &mut reconnect).await else { return };
+                wait = next;
+                continue;
+            }
             streams.connects(self.number);
             let end = self.attach(&mut reconnect, &mut last_failure).await;
             streams.ended(self.number, end.to_string(), self.clock.now());
             // The host may be gone, and then it counts on nobody.
             let _ = self.host.commands.send(HostCommand::Detached { from: self.number }).await;
             if let Some(same_as) = self.same_as(&end) {
-                wait = match self.rest(same_as).await {
-                    Rested::Long => Duration::ZERO,
-                    // As everybody who lost that stream, this name waits its time.
-                    Rested::UntilLoss => reconnect.wait(self.clock.now(), &mut self.rng),
-                    Rested::UntilEnd => return,
-                };
+                let Some(next) = self.rest(same_as, &mut reconnect).await else { return };
+                wait = next;
                 continue;
             }
             if matches!(end, StreamEnd::Goodbye | StreamEnd::HostGone) {
@@ -198,8 +190,9 @@ impl Reporter {
         named.or_else(|| streams.same_as(self.number)).filter(|same_as| *same_as != self.number)
     }
 
-    /// Waits until the stream under the other name is lost, or for a while.
-    async fn rest(&mut self, same_as: usize) -> Rested {
+    /// Waits until the stream under the other name is lost, or for a while. How long to wait then before a call; absent: the
+    /// agent leaves.
+    async fn rest(&mut self, same_as: usize, reconnect: &mut Reconnect) -> Option<Duration> {
         let streams = self.host.streams_held.clone();
         let mut losses = streams.losses();
         let wait = REST_WAIT.mul_f64(0.5 + 0.5 * self.rng.random::<f64>());
@@ -212,9 +205,10 @@ impl Reporter {
         let _ = self.host.commands.send(HostCommand::Coordinators).await;
         let lost = losses.wait_for(|_| streams.same_as(self.number).is_none());
         tokio::select! {
-            _ = self.leaving.wait_for(Option::is_some) => Rested::UntilEnd,
-            _ = lost => Rested::UntilLoss,
-            () = tokio::time::sleep(wait) => Rested::Long,
+            _ = self.leaving.wait_for(Option::is_some) => None,
+            // As everybody who lost that stream, this name waits its time.
+            _ = lost => Some(reconnect.wait(self.clock.now(), &mut self.rng)),
+            () = tokio::time::sleep(wait) => Some(Duration::ZERO),
         }
     }
 

@@ -90,6 +90,8 @@ struct Held {
     status: StreamStatus,
     /// What the coordinator calls this run of itself, and the epoch of its stream, while that is open.
     run: Option<(String, u64)>,
+    /// What it called itself last, whether its stream is open or not.
+    last_run: Option<String>,
 }
 
 /// One counted stream; dropping it counts it off.
@@ -244,6 +246,7 @@ impl StreamsHeld {
             Some((other, _)) => Some((coordinator, other)),
         };
         let held = streams.held.entry(coordinator).or_default();
+        held.last_run = run.as_ref().map(|(name, _)| name.clone());
         held.run = run;
         let (phase, heard) = (StreamPhase::Attached, held.status.heard);
         held.status = StreamStatus { phase, since: Some(now), heard, ..StreamStatus::default() };
@@ -252,7 +255,15 @@ impl StreamsHeld {
         {
             (held.run, held.status.same_as) = (None, Some(same_as));
         }
-        rests.is_some()
+        // The end of a stream that was given up for this one may have been read before this greeting.
+        let mut is_known = rests.is_some();
+        for (number, held) in &mut streams.held {
+            let is_same = held.last_run.as_deref() == Some(instance) && !instance.is_empty();
+            if *number != coordinator && is_same && held.run.is_none() && held.status.same_as.is_none() {
+                (held.status.same_as, is_known) = (Some(coordinator), true);
+            }
+        }
+        is_known
     }
 
     /// Its newest tick has come.
@@ -378,6 +389,13 @@ mod tests {
         assert_eq!((streams.same_as(0), streams.same_as(1)), (Some(1), None));
         streams.ended(0, "a newer stream took over".into(), at(2));
         assert_eq!(streams.same_as(0), Some(1));
+        // The same, when the end of the first is read before the second's greeting.
+        let early = StreamsHeld::default();
+        early.set_list(&[known(0), known(1)].into());
+        early.attached(0, "run 1", 1, at(1));
+        early.ended(0, "a newer stream took over".into(), at(2));
+        assert!(early.attached(1, "run 1", 2, at(2)));
+        assert_eq!((early.same_as(0), early.counted().len()), (Some(1), 1));
         // The same, when the younger stream's greeting is read first.
         let late = StreamsHeld::default();
         late.set_list(&[known(0), known(1)].into());

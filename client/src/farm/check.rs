@@ -66,6 +66,8 @@ fn host(host: &Host) -> Option<WatchedHost> {
     let load = told.load.clone().map(|load| {
         let (mut load, _) = read::load(load);
         load.streams_held = load.streams_held.max(DECIDERS);
+        // No coordinator tells of these; what says so is not to fill our book.
+        (load.pending, load.ended, load.outcomes) = Default::default();
         // Never measured since its coordinator started: as old as can be.
         (load, host.measured_at.unwrap_or(BootTime::ZERO))
     });

@@ -37,6 +37,16 @@ pub(crate) struct Known {
     pub(crate) hosts: BTreeMap<Arc<str>, Arc<Host>>,
 }
 
+/// Hearing less of the farm than this share is partial.
+const FULL_VIEW: f64 = 0.9;
+
+impl Known {
+    /// Whether the coordinator that told of it heard most of it.
+    pub(crate) fn is_full(&self) -> bool {
+        f64::from(self.hosts_heard) >= FULL_VIEW * f64::from(self.hosts_registered)
+    }
+}
+
 /// A message that no coordinator would send.
 #[derive(Debug, PartialEq, Eq, Error)]
 pub(crate) enum Nonsense {

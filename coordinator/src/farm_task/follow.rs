@@ -84,3 +84,74 @@ impl FarmTask {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use tokio::sync::oneshot;
+    use usher_types::{HostMarks, Percent, PolicyChange};
+
+    use super::*;
+    use crate::{
+        farm_command::FarmCommand,
+        metrics::Metrics,
+        placing::testing,
+        store::{HostMarksRecord, MemoryStore, PoolRecord, StoreHandle},
+    };
+
+    fn task() -> FarmTask {
+        let store =
+            StoreHandle::inline(Path::new("memory"), Metrics::new("0", "none"), MemoryStore::new("c"));
+        let (mut farm, ledger) = testing::farm(&PolicyChange::default(), &[("a", 1)]);
+        let (shared, _commands) = testing::shared(&mut farm, ledger);
+        FarmTask { farm, shared, store, dirty: false, last_store: None, followed: 0 }
+    }
+
+    fn marks(percent: f64) -> HostMarks {
+        HostMarks { threshold: Some(Percent::new(percent).unwrap()), ..HostMarks::default() }
+    }
+
+    fn host() -> HostId {
+        HostId::new("a").unwrap()
+    }
+
+    fn followed(percent: f64, revision: u64) -> Followed {
+        let record = HostMarksRecord { marks: marks(percent), author: "bob".to_owned(), set_unix_ms: 1 };
+        Followed { changes: vec![Change::HostMarks(host(), Some(record))], revision }
+    }
+
+    fn set(task: &mut FarmTask, percent: f64, revision: u64) {
+        let (answer, mut answered) = oneshot::channel();
+        let (host_id, marks, revision) = (host(), marks(percent), Some(revision));
+        task.handle(FarmCommand::SetMarks { host_id, marks, revision, answer });
+        answered.try_recv().expect("whoever asked hears that it is done");
+    }
+
+    #[tokio::test]
+    async fn a_change_from_here_does_not_undo_a_later_one_that_the_watch_has_told_already() {
+        let mut task = task();
+        task.follow(followed(20.0, 11));
+        set(&mut task, 10.0, 10);
+        assert_eq!(task.farm.marks_of(&host()), Some(marks(20.0)));
+        set(&mut task, 30.0, 12);
+        assert_eq!(task.farm.marks_of(&host()), Some(marks(30.0)));
+        // The watch tells it too, and what came between.
+        task.follow(followed(25.0, 11));
+        task.follow(followed(30.0, 12));
+        assert_eq!(task.farm.marks_of(&host()), Some(marks(30.0)));
+    }
+
+    #[tokio::test]
+    async fn settings_that_came_from_elsewhere_are_decided_by_at_once() {
+        let mut task = task();
+        let pool = task.farm.pool_records().next().map(|(record, _)| record.clone()).unwrap();
+        let policy = usher_types::Policy { users_full_scale: 9.0, ..pool.policy.clone() };
+        let record =
+            PoolRecord { version: pool.version + 1, policy, author: "bob".to_owned(), applied_unix_ms: 1 };
+        let change = Change::Pool(pool.name.clone(), Some(record));
+        task.follow(Followed { changes: vec![change], revision: 3 });
+        let snapshot = task.shared.snapshot.load();
+        assert_eq!(snapshot.pools[&pool.name].policy.users_full_scale, 9.0);
+    }
+}

@@ -51,7 +51,7 @@ impl AgentService for Agents {
         request: Request<Streaming<v1::AttachRequest>>,
     ) -> Result<Response<Self::AttachStream>, Status> {
         if self.shutdown.has_begun() {
-            return Err(shutting_down(&self.shared.links.other_coordinators()));
+            return Err(shutting_down(self.shared.links.note_others()));
         }
         let caller = caller(&request)?;
         let certificate = (caller.transport == Transport::Tls).then(|| caller.name.clone());

@@ -42,6 +42,15 @@ const TICK_EVERY: Duration = Duration::from_secs(1);
 /// just before it came back are through by then.
 const FIRST_TICK: Duration = Duration::from_millis(50);
 
+/// Ticks tell a host that it is heard, and one that is heard keeps no share free for this coordinator. So they end before a
+/// silent host is OFFLINE here and its share may be given, by the time in which hosts miss them (2.5 s) and half a second
+/// for the way: where only the way from the host is broken, it cannot know otherwise. A host that reports more often than
+/// twice in a second is OFFLINE before it can miss anything.
+fn ticks_without_reports(interval: Duration) -> Duration {
+    let before_offline = interval.saturating_mul(3).saturating_sub(Duration::from_secs(2));
+    before_offline.max(interval.saturating_add(Duration::from_millis(500)))
+}
+
 /// One host's stream, after its introduction.
 pub(super) struct HostStream {
     pub(super) shared: Arc<Shared>,
@@ -79,6 +88,7 @@ impl HostStream {
         let mut ticks = interval_at(Instant::now() + FIRST_TICK, TICK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let ended = self.link.ended.clone();
+        let mut heard = Instant::now();
         loop {
             // A host that floods is read no faster than it may speak; the rest waits on its own side.
             let paused_until = self.pace.reads_at();
@@ -87,12 +97,16 @@ impl HostStream {
                 biased;
                 () = ended.cancelled() => return None,
                 () = shutdown.cancelled() => {
+                    self.shared.links.note_others();
                     let reason = "the coordinator is shutting down".to_owned();
                     let back_in_ms = Some(BACK_IN_MS);
                     self.link.send(Message::GoElsewhere(v1::GoElsewhere { reason, back_in_ms }));
                     return None;
                 }
                 _ = ticks.tick() => {
+                    if heard.elapsed() > ticks_without_reports(self.interval) {
+                        continue;
+                    }
                     let tick = self.next_tick();
                     if !self.link.send(Message::Tick(tick)) {
                         return None;
@@ -102,6 +116,7 @@ impl HostStream {
                 () = sleep_until(paused_until), if is_paused => continue,
                 message = incoming.next(), if !is_paused => message,
             };
+            heard = Instant::now();
             match message {
                 Some(Ok(v1::AttachRequest { message: Some(message) })) => match self.take(message).await {
                     Taken::On => {}
@@ -289,4 +304,19 @@ enum Taken {
     On,
     Goodbye(Goodbye),
     Stopped,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silent_host_misses_its_ticks_before_it_is_offline_here() {
+        for seconds in [1, 2, 5, 3600] {
+            let interval = Duration::from_secs(seconds);
+            let offline = interval * 3 + Duration::from_secs(1);
+            let misses = ticks_without_reports(interval) + Duration::from_millis(2500);
+            assert!(misses <= offline && ticks_without_reports(interval) > interval, "{seconds} s");
+        }
+    }
 }

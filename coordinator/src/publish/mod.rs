@@ -42,6 +42,8 @@ use crate::shared::Shared;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// A message stays below this, far below what gRPC libraries take.
 const MESSAGE_BYTES: usize = 512 * 1024;
+/// What an entry of a list takes beside itself: its tag and its length.
+const IN_A_LIST_BYTES: usize = 5;
 /// A copy of the whole farm serves those who begin for so long.
 const COPY_LASTS: Duration = Duration::from_secs(1);
 /// Readers at once. Each is a gateway, and a gateway needs one.
@@ -316,7 +318,7 @@ impl Batch {
     }
 
     fn add_host(&mut self, host: v1::WatchedHost) {
-        let bytes = host.encoded_len();
+        let bytes = host.encoded_len() + IN_A_LIST_BYTES;
         if self.bytes + bytes > MESSAGE_BYTES {
             self.full.push(std::mem::take(&mut self.changes));
             self.bytes = 0;

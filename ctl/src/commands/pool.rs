@@ -165,7 +165,14 @@ fn table(pools: &[v1::PoolInfo]) -> String {
             cell(pool.applied_at.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string)),
         ]);
     }
-    grid.render()
+    let foreign = pools.iter().filter(|pool| !pool.foreign.is_empty());
+    let foreign = foreign.map(|pool| {
+        let hosts: u32 = pool.foreign.iter().map(|foreign| foreign.hosts).sum();
+        format!("\n{}: {hosts} hosts have other settings than this coordinator's", clean(&pool.pool))
+    });
+    let foreign: String = foreign.collect();
+    let gap = if foreign.is_empty() { "" } else { "\n" };
+    grid.render() + gap + &foreign
 }
 
 fn page(pool: &v1::PoolInfo, settings: &str) -> String {
@@ -224,6 +231,11 @@ mod tests {
         let pool = v1::PoolInfo { pool: "desk".into(), foreign: vec![foreign], ..Default::default() };
         let expected = "NOT in force on 12 hosts: another coordinator gave them version 4 (00000000000000ab): app1, app2, ...";
         assert!(page(&pool, "range = 6.0").contains(expected));
+        let listed = table(&[pool]);
+        assert!(
+            listed.ends_with("\n\ndesk: 12 hosts have other settings than this coordinator's"),
+            "{listed}"
+        );
     }
 
     #[test]

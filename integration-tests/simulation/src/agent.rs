@@ -48,11 +48,7 @@ pub async fn run(world: Arc<World>, index: usize) -> turmoil::Result {
     {
         let mut state = world.state();
         state.limits.forget_book(index);
-        let seen = AgentSeen {
-            load: handle.load.clone(),
-            streams: handle.streams_held.clone(),
-            leave,
-        };
+        let seen = AgentSeen { load: handle.load.clone(), streams: handle.streams_held.clone(), leave };
         state.machines[index].agent = Some(seen);
         state.machines[index].said_goodbye = false;
     }
@@ -80,13 +76,14 @@ pub async fn run(world: Arc<World>, index: usize) -> turmoil::Result {
     stop.cancel();
     // What it kept is on disk when this returns; a panic is told by its hook.
     let _ = running.await;
-    let mut state = world.state();
-    let goodbye = *leaving.borrow();
-    state.event(format!("{name} has stopped: {goodbye:?}"));
-    state.machines[index].said_goodbye = goodbye == Some(Goodbye::HostShutdown);
-    state.machines[index].agent = None;
-    state.exited.insert(name);
-    drop(state);
+    {
+        let mut state = world.state();
+        let goodbye = *leaving.borrow();
+        state.event(format!("{name} has stopped: {goodbye:?}"));
+        state.machines[index].said_goodbye = goodbye == Some(Goodbye::HostShutdown);
+        state.machines[index].agent = None;
+        state.exited.insert(name);
+    }
     // Its process is gone: the node is cleared from outside.
     std::future::pending().await
 }
@@ -176,12 +173,7 @@ fn hello(plan: &Plan, index: usize, boot_id: BootId, core: &CoreSettings) -> any
 }
 
 /// Tells the host task what its machine is like: at once, each interval, and soon after somebody came or went.
-async fn measure(
-    world: Arc<World>,
-    index: usize,
-    clock: Arc<NodeClock>,
-    events: mpsc::Sender<SourceEvent>,
-) {
+async fn measure(world: Arc<World>, index: usize, clock: Arc<NodeClock>, events: mpsc::Sender<SourceEvent>) {
     let mut looks = interval(LOOK_EVERY);
     let mut next_report = Duration::ZERO;
     loop {
@@ -201,7 +193,7 @@ async fn measure(
             let occupancy = Occupancy::Listed(machine.sessions.iter().map(session).collect());
             if now >= next_report {
                 next_report = now + world.plan.report_interval;
-                let values = Box::new(measurement(machine.sessions.len(), &*clock));
+                let values = Box::new(measurement(machine.sessions.len(), &clock));
                 Some(SourceEvent::Measured { values, occupancy })
             } else {
                 is_changed.then_some(SourceEvent::Sessions { occupancy, logons: None })

@@ -103,7 +103,9 @@ impl Faults {
             Fault::CutOneWay(a, b, last) => {
                 self.link(world, now, (a, b), *last, || sim.partition_oneway(a.as_str(), b.as_str()))
             }
-            Fault::Hold(a, b, last) => self.link(world, now, (a, b), *last, || sim.hold(a.as_str(), b.as_str())),
+            Fault::Hold(a, b, last) => {
+                self.link(world, now, (a, b), *last, || sim.hold(a.as_str(), b.as_str()))
+            }
             Fault::Slow(a, b, latency, last) => self.link(world, now, (a, b), *last, || {
                 sim.set_link_max_message_latency(a.as_str(), b.as_str(), *latency);
             }),
@@ -196,7 +198,10 @@ impl Faults {
         drop(state);
         let ends = now + Duration::from_secs(10) + last;
         let is_shutdown = goodbye == Goodbye::HostShutdown;
-        self.later(ends, if is_shutdown { Mend::Boot(name.to_owned()) } else { Mend::Start(name.to_owned()) });
+        self.later(
+            ends,
+            if is_shutdown { Mend::Boot(name.to_owned()) } else { Mend::Start(name.to_owned()) },
+        );
         true
     }
 

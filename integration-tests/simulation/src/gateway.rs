@@ -6,9 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rand::RngExt;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
-use rand::RngExt;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
@@ -118,7 +118,8 @@ impl Gateway {
         async move {
             let mut rng = rng(seed, "login");
             // One in ten has been here before.
-            let user = if rng.random_bool(0.1) { number.saturating_sub(rng.random_range(1..30)) } else { number };
+            let user =
+                if rng.random_bool(0.1) { number.saturating_sub(rng.random_range(1..30)) } else { number };
             let request = PlaceRequest {
                 request_id: format!("r{number}"),
                 pool: POOL.to_owned(),
@@ -301,7 +302,9 @@ impl Gateway {
         let Some(host) = self.world.host_named(&placed.host_id) else { return };
         let mut state = self.world.state();
         let (now, limit) = (now(), self.world.plan.limits[host]);
-        let (Some(left), Some(reservation)) = (placed.reservation_left_ms, &placed.reservation) else { return };
+        let (Some(left), Some(reservation)) = (placed.reservation_left_ms, &placed.reservation) else {
+            return;
+        };
         if reservation.request_id != content.request_id {
             // Its user's place of before, which counts already.
             return;

@@ -38,7 +38,13 @@ struct Arguments {
 
 fn main() -> ExitCode {
     match simulate(&Arguments::parse()) {
-        Ok(is_sound) => if is_sound { ExitCode::SUCCESS } else { ExitCode::from(BROKEN) },
+        Ok(is_sound) => {
+            if is_sound {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::from(BROKEN)
+            }
+        }
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
@@ -51,7 +57,11 @@ fn simulate(arguments: &Arguments) -> anyhow::Result<bool> {
     let memory = std::path::Path::new("/dev/shm");
     let folder = if memory.is_dir() { tempfile::tempdir_in(memory)? } else { tempfile::tempdir()? };
     let filter = arguments.log.as_deref().unwrap_or("off");
-    tracing_subscriber::fmt().with_env_filter(EnvFilter::try_new(filter)?).with_writer(std::io::stderr).without_time().init();
+    tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::try_new(filter)?)
+        .with_writer(std::io::stderr)
+        .without_time()
+        .init();
     let (seed, sabotage) = (arguments.seed, arguments.sabotage);
     let plan = match arguments.busy_seconds {
         Some(seconds) => Plan::with_busy(seed, sabotage, Duration::from_secs(seconds)),

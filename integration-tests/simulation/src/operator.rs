@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rand::rngs::StdRng;
 use rand::RngExt;
+use rand::rngs::StdRng;
 use tokio::time::{interval, sleep};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
@@ -171,8 +171,7 @@ async fn change(world: Arc<World>) {
 async fn apply(world: &World, channel: &Channel, policy: v1::Policy) -> bool {
     let value = policy.users_full_scale.unwrap_or_default().to_string();
     world.state().kept.asked("users_full_scale", &value);
-    let message =
-        v1::ApplyPoolRequest { pool: POOL.to_owned(), policy: Some(policy), ..Default::default() };
+    let message = v1::ApplyPoolRequest { pool: POOL.to_owned(), policy: Some(policy), ..Default::default() };
     let answer = AdminServiceClient::new(channel.clone()).apply_pool(request(message)).await;
     changed(&mut world.state(), "users_full_scale", &value, answer.map(drop));
     world.state().kept.is_acknowledged("users_full_scale", &value)
@@ -200,7 +199,7 @@ async fn drain(world: &World, channel: Channel, index: usize, is_drained: bool, 
 fn changed(state: &mut State, name: &str, value: &str, answer: Result<(), Status>) {
     let said = match answer {
         Ok(()) => {
-            state.kept.acknowledged(name, value);
+            state.kept.acknowledged(name, value, now());
             state.count("changes_acknowledged");
             "done".to_owned()
         }

@@ -136,7 +136,8 @@ pub fn gateway(index: usize) -> String {
 
 /// A generator of its own for each use, so that one draw more in one place changes nothing elsewhere.
 pub fn rng(seed: u64, of: &str) -> StdRng {
-    let mixed = of.bytes().fold(seed, |mixed, byte| (mixed ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    let mixed =
+        of.bytes().fold(seed, |mixed, byte| (mixed ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
     StdRng::seed_from_u64(mixed)
 }
 

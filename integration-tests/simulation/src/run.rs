@@ -155,6 +155,10 @@ fn look(world: &World, now: Duration) {
     for panic in take_panics() {
         state.broke([Violation::new("no_panic", now, panic)]);
     }
+    // A tenth of a second is near enough for what takes seconds.
+    if now.subsec_millis().is_multiple_of(100) {
+        state.follow_hearing(world.plan.report_interval * 3, now);
+    }
     let mut places: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     let mut books = Vec::new();
     for (host, machine) in state.machines.iter().enumerate() {
@@ -186,9 +190,15 @@ fn look_at_views(world: &World, state: &mut State, now: Duration) {
     let Some(quiet_since) = state.quiet_since else { return };
     let (coordinators, since) = (world.plan.coordinators, now.saturating_sub(Duration::from_millis(1500)));
     let since = since.max(quiet_since);
-    if state.seen_after.is_none() && state.views.unseen(coordinators, state.machines.len(), since).is_empty() {
-        state.seen_after = Some(now.saturating_sub(quiet_since));
-        state.event_at(now, "every coordinator sees every host");
+    let is_seen = state.views.unseen(coordinators, state.machines.len(), since).is_empty();
+    match (state.seen_after, is_seen) {
+        (None, true) => {
+            state.seen_after = Some(now.saturating_sub(quiet_since));
+            state.event_at(now, "every coordinator sees every host");
+        }
+        // A stream that was open and dead was found out.
+        (Some(_), false) => state.seen_after = None,
+        _ => {}
     }
     let is_agreed = differences(world, state, now).is_empty();
     match (state.agreed_after, is_agreed) {
@@ -213,7 +223,8 @@ fn outcome(world: &World, now: Duration) -> Outcome {
     let mut guard = world.state();
     let state = &mut *guard;
     if state.seen_after.is_none() {
-        let unseen = state.views.unseen(world.plan.coordinators, state.machines.len(), Duration::ZERO);
+        let since = now.saturating_sub(Duration::from_millis(1500));
+        let unseen = state.views.unseen(world.plan.coordinators, state.machines.len(), since);
         state.broke([Violation::new("seen", now, unseen.join("; "))]);
     }
     if state.agreed_after.is_none() {
@@ -227,7 +238,10 @@ fn outcome(world: &World, now: Duration) -> Outcome {
     let seconds = |time: Duration| time.as_secs_f64();
     let checks = [
         ("limit", state.limits.checks()),
-        ("one_host", state.one_host.checks() + state.counts.get("places_asked_for_again").copied().unwrap_or(0)),
+        (
+            "one_host",
+            state.one_host.checks() + state.counts.get("places_asked_for_again").copied().unwrap_or(0),
+        ),
         ("seen", 1),
         ("views_agree", 1),
         ("grace", state.grace.checks()),

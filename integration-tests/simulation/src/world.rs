@@ -135,6 +135,8 @@ pub struct State {
     pub views: Views,
     /// Comparisons of deadlines.
     pub deadlines: u64,
+    /// Since when a coordinator that runs does not hear a host, and whether that has made it OFFLINE.
+    pub unheard: BTreeMap<(usize, usize), (Duration, bool)>,
     /// Numbers sessions.
     pub next_session: u64,
 }
@@ -169,7 +171,8 @@ pub fn name_of(token: &Token) -> String {
 impl World {
     /// The farm before anything runs.
     pub fn new(plan: Plan, folder: std::path::PathBuf, is_shown: bool) -> Self {
-        let clock = |hours: u64| Arc::new(NodeClock::booted(Duration::from_secs(3600 * hours), Duration::ZERO));
+        let clock =
+            |hours: u64| Arc::new(NodeClock::booted(Duration::from_secs(3600 * hours), Duration::ZERO));
         let machine = |index: usize| Machine {
             boot: 1,
             clock: clock(10 + index as u64),
@@ -207,6 +210,7 @@ impl World {
             kept: Kept::default(),
             views: Views::default(),
             deadlines: 0,
+            unheard: BTreeMap::new(),
             next_session: 0,
         };
         let stores = Stores::new(&plan);
@@ -260,6 +264,25 @@ impl State {
         !broken(a, b) && !broken(b, a)
     }
 
+    /// Finds hosts that have become OFFLINE to a coordinator: not heard for `within`.
+    pub fn follow_hearing(&mut self, within: Duration, now: Duration) {
+        for coordinator in 0..self.coordinators.len() {
+            let runs = self.coordinators[coordinator].shutdown.is_some();
+            for host in 0..self.machines.len() {
+                let key = (coordinator, host);
+                if !runs || self.hears(coordinator, host, now) {
+                    self.unheard.remove(&key);
+                    continue;
+                }
+                let (since, is_offline) = self.unheard.entry(key).or_insert((now, false));
+                if !*is_offline && now.saturating_sub(*since) >= within {
+                    *is_offline = true;
+                    self.limits.went_offline(host);
+                }
+            }
+        }
+    }
+
     /// When the link of a gateway and a coordinator was mended last.
     pub fn link_mended(&self, gateway: &str, coordinator: usize) -> Duration {
         let key = (crate::plan::coordinator(coordinator), gateway.to_owned());
@@ -286,7 +309,11 @@ impl State {
 impl Machine {
     /// Those who sit there at `now`.
     pub fn users(&self, now: Duration) -> BTreeSet<String> {
-        self.sessions.iter().filter(|session| session.ends > now).map(|session| session.user.clone()).collect()
+        self.sessions
+            .iter()
+            .filter(|session| session.ends > now)
+            .map(|session| session.user.clone())
+            .collect()
     }
 
     /// Ends the sessions whose time has come.

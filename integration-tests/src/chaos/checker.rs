@@ -4,8 +4,9 @@
 //!
 //! - **Limit**: at no moment were a host's users and those on their way more than its limit.
 //! - **One place**: no token was on two hosts for more than a second.
-//! - **No place lost**: a place that was answered, and that its host had in its book, stays in it until the caller gives it
-//!   back. A host that its farm had reason to give up is no witness: while its agent is away, places on it are void.
+//! - **No place lost**: a place that was answered a second ago or more, and that its host has had in its book, is in it when the
+//!   caller gives it back. Within that second a slower coordinator may still take back what it had asked the same host for.
+//!   A host that its farm had reason to give up is no witness: while its agent is away, places on it are void.
 //!
 //! A place that its host never had in the book was given without asking it, from what the host keeps free for coordinators
 //! that it does not hear. Such places are counted, and break nothing.
@@ -16,6 +17,8 @@ use super::holdings::{Holdings, Span, TokenName};
 
 /// For how long one token may be on two hosts: that is what it takes until somebody has seen both.
 const TWO_HOSTS_MS: u64 = 1000;
+/// How long after its answer a place stands for good.
+const STANDS_MS: u64 = 1000;
 
 /// A place that a caller was answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +49,8 @@ pub struct Findings {
     pub never_asked: usize,
     /// Places that were looked at.
     pub places: usize,
+    /// Those of them that were held for long enough to stand, and that their host had in its book.
+    pub judged: usize,
     /// The longest time for which a token was on two hosts.
     pub longest_on_two_ms: u64,
 }
@@ -93,7 +98,9 @@ fn look_for_loss(holdings: &Holdings, place: &Held, outages: &[Outage], findings
         findings.never_asked += 1;
         return;
     };
-    if last.1 < place.until_ms {
+    let is_judged = place.until_ms - place.from_ms >= STANDS_MS;
+    findings.judged += usize::from(is_judged);
+    if is_judged && last.1 < place.until_ms {
         let early_ms = place.until_ms - last.1.max(place.from_ms);
         let why = holdings.why.get(&(place.token.clone(), place.host.clone())).map_or("", String::as_str);
         let (request, host) = (&place.token.1, &place.host);
@@ -144,7 +151,7 @@ mod tests {
         let log = Log::new().line(10, "h1", 4, &["a"], &[]).line(900, "h2", 1, &["a"], &[]);
         let log = log.line(1000, "h1", 3, &[], &["a"]).line(5000, "h2", 1, &[], &["a"]);
         let findings = check(&log.holdings(), &[held("a", "h2", 901, 4999)], &[]);
-        let sound = Findings { places: 1, longest_on_two_ms: 100, ..Findings::default() };
+        let sound = Findings { places: 1, judged: 1, longest_on_two_ms: 100, ..Findings::default() };
         assert_eq!(findings, sound);
     }
 
@@ -183,11 +190,13 @@ mod tests {
     #[test]
     fn a_place_that_its_host_forgot_is_found_unless_its_agent_was_away() {
         let holdings = || Log::new().line(10, "h1", 1, &["a"], &[]).line(50, "h1", 1, &[], &["a"]).holdings();
-        let place = held("a", "h1", 12, 80);
+        let place = held("a", "h1", 12, 1080);
         let lost = check(&holdings(), std::slice::from_ref(&place), &[]).lost;
-        assert_eq!(lost, [(50, "a was gone from h1 30 ms before it was given back: EXPIRED".to_owned())]);
+        assert_eq!(lost, [(50, "a was gone from h1 1030 ms before it was given back: EXPIRED".to_owned())]);
         assert_eq!(check(&holdings(), std::slice::from_ref(&place), &[(70, 90)]).lost, []);
-        assert_eq!(check(&holdings(), &[Held { until_ms: 50, ..place }], &[]).lost, []);
+        let early = Held { until_ms: 1011, ..place.clone() };
+        assert_eq!(check(&holdings(), &[early], &[]).lost, [], "it does not stand yet");
+        assert_eq!(check(&holdings(), &[Held { from_ms: 0, until_ms: 50, ..place }], &[]).lost, []);
     }
 
     #[test]
@@ -195,7 +204,7 @@ mod tests {
         let began = "{\"at_ms\":60,\"host\":\"h1\",\"began\":true,\"users\":1,\"pending_users\":0,\"limit\":4,\
                      \"came\":[],\"went\":[]}\n";
         let log = Log(Log::new().line(10, "h1", 1, &["a"], &[]).0 + began);
-        let findings = check(&log.holdings(), &[held("a", "h1", 12, 80)], &[]);
+        let findings = check(&log.holdings(), &[held("a", "h1", 12, 1080)], &[]);
         assert_eq!(findings.lost.len(), 1);
     }
 

@@ -91,7 +91,7 @@ fn case_063_the_counts_of_all_periods_add_up() {
 // rule: baseline-bounds
 // rule: failed-calls
 #[test]
-fn a_call_that_takes_too_long_counts_as_failed() {
+fn case_134_a_call_that_takes_too_long_counts_as_failed() {
     let mut operations = operations();
     operations.record("q", 30e6, 1.0).unwrap();
     operations.record_failure("q", 1.0).unwrap();

@@ -50,7 +50,7 @@ pub(super) fn reconcile(
             None => false,
         };
         let is_its_end = |ended: &&&EndedPlace| {
-            ended.content_hash == grant.content_hash && grant.is_ended_by(ended.attempt)
+            ended.content_hash == grant.content_hash && is_end_of(&grant, ended.reason, ended.attempt)
         };
         let said = ended.get(&grant.token).filter(is_its_end);
         let reason = match said {
@@ -88,6 +88,16 @@ pub(super) fn reconcile(
         remember_ended(ledger, host, place, measured_at);
     }
     Reconciled { change, effects, taken_over, connected_after }
+}
+
+/// Whether a place that counts here has ended with the end of `attempt` on its host. What a session or time has ended is over
+/// for every attempt. What somebody took back is not, if the gateway has asked again since: then the host is told of the
+/// place under the attempt under which it stands now, and has it again.
+fn is_end_of(grant: &Grant, reason: EndReason, attempt: u32) -> bool {
+    match reason {
+        EndReason::Session | EndReason::Expired | EndReason::HostLost => grant.is_ended_by(attempt),
+        EndReason::Cancelled | EndReason::Failed | EndReason::Superseded => attempt >= grant.attempt(),
+    }
 }
 
 /// The host lists a place that is counted here.

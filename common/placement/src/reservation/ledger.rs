@@ -203,6 +203,11 @@ impl Grant {
     }
 
     /// It was found in its host's list.
+    /// It was answered here too, and its host is told so: a list of the host that does not speak of it yet does not end it.
+    pub fn adopt(&self) {
+        self.hearsay.store(false, Ordering::Release);
+    }
+
     pub(crate) fn set_hearsay(&self) {
         self.hearsay.store(true, Ordering::Release);
     }

@@ -15,3 +15,4 @@ mod settings;
 mod states;
 mod successes;
 mod support;
+mod watched;

@@ -229,6 +229,24 @@ fn the_end_of_an_earlier_attempt_does_not_end_the_new_place() {
     assert_eq!(sim.word("a").places(), 1);
 }
 
+// Seen in chaos: a gateway asks a second coordinator while the first one is slow. The second finds the place on its host and
+// answers it; then the first gives up and takes back what it had asked for.
+#[test]
+fn a_place_found_on_its_host_and_answered_here_outlives_the_coordinator_that_asked_for_it_first() {
+    let mut sim = Sim::of_users(&[("a", 0), ("b", 9)]);
+    sim.report("a", lists(0, &[listed("r1", None, 1, 100)]));
+    let again = sim.place(&Request { attempt: 2, ..ask("r1") }).grant.unwrap();
+    assert_eq!((again.host_id.clone(), again.attempt()), (id("a"), 2));
+    // As a call does that answers it again.
+    again.adopt();
+    // The host has heard of that end, and not of the second attempt yet.
+    sim.report("a", Load { ended: vec![ended("r1", 1, EndReason::Cancelled)], ..users(0) });
+    sim.report("a", users(0));
+    assert!(again.counts());
+    assert_eq!(sim.report("a", lists(0, &[listed("r1", None, 2, 120)])), []);
+    assert_eq!((sim.word("a").places(), sim.ledger.live()), (1, 1));
+}
+
 // rule: retry-repeats
 #[test]
 fn a_coordinator_that_restarted_answers_retries_from_the_hosts_lists() {

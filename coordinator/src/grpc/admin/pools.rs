@@ -22,8 +22,14 @@ use crate::{
     grpc::{invalid, placement::timestamp, unavailable},
     placing::unknown_pool,
     pool_history::NoVersion,
+    store::StoreError,
     stored,
 };
+
+/// How often a change is made anew because another coordinator has changed the pool a moment ago, and how soon that is known
+/// here.
+const TRIES_BEHIND: u32 = 10;
+const FOLLOWS_WITHIN: Duration = Duration::from_millis(100);
 
 impl Admin {
     pub(super) async fn all_pools(&self) -> Result<v1::ListPoolsResponse, Status> {
@@ -77,30 +83,44 @@ impl Admin {
     ) -> Result<(PoolRecord, Vec<FieldChange>), Status> {
         let ApplyPool { pool: name, expected_version: expected, profile, change, dry_run, must_be_new } =
             request;
-        let apply = Box::new(PoolApply { expected, must_be_new, profile, change });
-        let prepare = |answer| FarmCommand::PreparePool { name: name.clone(), apply, dry_run, answer };
-        let (mut record, before) = self.ask(prepare).await?.map_err(|why| refused(&name, why))?;
-        let before = before.unwrap_or_else(|| PoolRecord::default_of(name.clone()));
-        let changes = before.policy.changes_to(&record.policy);
-        record.author = author;
-        record.applied_unix_ms = Some(self.shared.clock.wall_unix_ms());
-        if !dry_run {
-            self.commit(record.clone()).await?;
-            let changed = changes.iter().map(|change| change.field.as_str()).collect::<Vec<_>>();
-            tracing::info!(pool = %name, version = record.version, author = record.author, ?changed, "settings of a pool applied");
+        let apply = PoolApply { expected, must_be_new, profile, change };
+        // Whoever names no version wants it to be changed, whatever it is by now.
+        let mut tries_left = if expected.is_none() && !must_be_new { TRIES_BEHIND } else { 0 };
+        loop {
+            let (name, apply) = (name.clone(), Box::new(apply.clone()));
+            let prepare = |answer| FarmCommand::PreparePool { name: name.clone(), apply, dry_run, answer };
+            let (mut record, before) = self.ask(prepare).await?.map_err(|why| refused(&name, why))?;
+            let before = before.unwrap_or_else(|| PoolRecord::default_of(name.clone()));
+            let changes = before.policy.changes_to(&record.policy);
+            record.author.clone_from(&author);
+            record.applied_unix_ms = Some(self.shared.clock.wall_unix_ms());
+            if dry_run {
+                return Ok((record, changes));
+            }
+            match self.commit(record.clone()).await? {
+                Ok(()) => {
+                    let changed = changes.iter().map(|change| change.field.as_str()).collect::<Vec<_>>();
+                    tracing::info!(pool = %name, version = record.version, author, ?changed, "settings of a pool applied");
+                    return Ok((record, changes));
+                }
+                Err(StoreError::Version { .. }) if tries_left > 0 => {
+                    tries_left -= 1;
+                    tokio::time::sleep(FOLLOWS_WITHIN).await;
+                }
+                Err(error) => return Err(not_stored(error)),
+            }
         }
-        Ok((record, changes))
     }
 
     /// Stores settings and puts them in force; if they cannot be stored, the old ones stay.
-    async fn commit(&self, record: PoolRecord) -> Result<(), Status> {
+    async fn commit(&self, record: PoolRecord) -> Result<Result<(), StoreError>, Status> {
         let (name, row) = (record.name.clone(), stored::pool_to_store(&record));
         if let Err(error) = self.store.put_pool(name.clone(), row.clone()).await {
             self.shared.farm.send(FarmCommand::AbandonPool(name)).await.map_err(unavailable)?;
-            return Err(not_stored(error));
+            return Ok(Err(error));
         }
         self.history.add(&name, row);
-        self.ask(|answer| FarmCommand::CommitPool { record: Box::new(record), answer }).await
+        self.ask(|answer| FarmCommand::CommitPool { record: Box::new(record), answer }).await.map(Ok)
     }
 
     pub(super) async fn pool_versions(
@@ -128,7 +148,7 @@ impl Admin {
         let wanted = read::diff_pool(msg).map_err(|faults| error::invalid_fields(&faults))?;
         let (in_force, _) = self.pool(&wanted.pool).await?;
         let to = wanted.to.unwrap_or(in_force.version);
-        let from = wanted.from.unwrap_or(to.saturating_sub(1));
+        let from = wanted.from.unwrap_or_else(|| self.history.before(&wanted.pool, to));
         let find = |field, version| {
             self.history.find(&wanted.pool, version).map_err(|why| no_version(field, version, &why))
         };

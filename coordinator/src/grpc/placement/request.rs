@@ -49,6 +49,15 @@ impl Fields {
     }
 }
 
+/// One attempt of a gateway is many of a coordinator, which counts each host that it asks. The gateway's next attempt, through
+/// another coordinator, must stand above all of these: else a slow coordinator, when it gives up, takes back the place that
+/// the other one has answered. A call asks for a second at most, a quarter of one for a silent host, and three may refuse.
+const ATTEMPTS_OF_A_CALL: u32 = 16;
+
+fn attempt_of(gateways: u32) -> u32 {
+    read::attempt_or_first(gateways).saturating_mul(ATTEMPTS_OF_A_CALL)
+}
+
 fn is_host(host: &str) -> bool {
     !host.is_empty() && host.len() <= MAX_HOST_BYTES && !host.chars().any(char::is_control)
 }
@@ -66,7 +75,7 @@ pub(super) fn place_request(gateway: GatewayId, msg: v1::PlaceRequest) -> Result
     let request =
         request_id.zip(pool).zip(user).zip(cost).map(|(((request_id, pool), user), cost)| Request {
             token: Token { gateway, request_id },
-            attempt: read::attempt_or_first(msg.attempt),
+            attempt: attempt_of(msg.attempt),
             pool,
             resource: resource.flatten(),
             user,
@@ -110,4 +119,16 @@ pub(super) fn failover_request(gateway: GatewayId, msg: v1::FailoverRequest) -> 
     });
     let failover = fields.done(failover)?;
     Ok(Request { failover: Some(failover), ..place_request(gateway, place)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gateways_next_attempt_stands_above_all_hosts_that_were_asked_in_the_one_before() {
+        assert_eq!(attempt_of(0), attempt_of(1));
+        assert!(attempt_of(2) >= attempt_of(1) + 8, "no call asks so many hosts");
+        assert_eq!(attempt_of(u32::MAX), u32::MAX);
+    }
 }

@@ -12,7 +12,7 @@ use super::{
     write::{Ended, readable},
 };
 use crate::store::{
-    SharedRows,
+    SharedRows, StoreError,
     shared_store::{SharedError, Transaction},
 };
 
@@ -43,7 +43,10 @@ impl Sharing {
             let why = format!("coordinator {by} is filling it, and has not finished");
             return Err(SharedError::Refused(why).into());
         }
-        let would_lose = !self.state().told.is_empty() && found.is_empty();
+        let would_lose = {
+            let told = &self.state().told;
+            !told.is_empty() && told != found
+        };
         if would_lose && seeding.is_none() && !self.seed {
             let why = "it is empty, and this coordinator's own file is not: restore a backup with `usherctl restore`, or set \
                        store.seed = true for one start to fill it with what this coordinator has";
@@ -79,8 +82,30 @@ impl Sharing {
         tracing::warn!(rows = missing.len(), "filling the empty shared store with what this coordinator has");
         self.put_in_parts(&missing, until).await.map_err(broken_by)?;
         let mut done = set(MARKER, Some(marker()));
-        done.changes.insert(SEEDING.to_owned(), None);
+        self.release(&mut done);
         let Ended::Done(_) = self.pursue(done, until).await.map_err(broken_by)? else { return Err(raced()) };
         Ok(())
+    }
+
+    /// Keeps the others from believing a store that is being restored and was not filled yet. Whatever was begun before is over.
+    pub(super) async fn claim_for_restore(&self, until: Instant) -> Result<(), StoreError> {
+        let revision = self.state().rows.get(SEEDING).map_or(0, |row| row.revision);
+        let claim = format!("{} (restore)", self.coordinator_id).into_bytes();
+        let transaction = Transaction {
+            expected: [(SEEDING.to_owned(), revision)].into_iter().collect(),
+            changes: [(SEEDING.to_owned(), Some(claim))].into_iter().collect(),
+            ..Transaction::default()
+        };
+        match self.pursue(transaction, until).await? {
+            Ended::Done(_) => Ok(()),
+            Ended::Conflict => Err(self.refused("another coordinator is filling it")),
+        }
+    }
+
+    /// Gives up the claim with this transaction, if nobody else has taken it over.
+    pub(super) fn release(&self, transaction: &mut Transaction) {
+        let revision = self.state().rows.get(SEEDING).map_or(0, |row| row.revision);
+        transaction.expected.insert(SEEDING.to_owned(), revision);
+        transaction.changes.insert(SEEDING.to_owned(), None);
     }
 }

@@ -108,7 +108,7 @@ impl Follower {
         let mut wait = FIRST_WAIT;
         let mut must_list = self.sharing.state().cluster.is_none();
         loop {
-            let begun = Instant::now();
+            let (begun, answers) = (Instant::now(), self.sharing.state().answers);
             let broken = tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return,
@@ -119,7 +119,8 @@ impl Follower {
             }
             must_list = !matches!(broken, Broken::Error(SharedError::Away(_) | SharedError::Unreached(_)))
                 || self.sharing.state().cluster.is_none();
-            if begun.elapsed() > LONGEST_WAIT {
+            // Time alone says nothing: a cluster without a majority lets every call wait for its whole time.
+            if begun.elapsed() > LONGEST_WAIT && self.sharing.state().answers != answers {
                 wait = FIRST_WAIT;
             }
             let (link, why) = broken.state();
@@ -129,7 +130,9 @@ impl Follower {
                     tracing::warn!(why, "everything is read from the shared store again");
                 }
                 // One member of several has gone, perhaps: the store is away if the next ones do not answer either.
-                Broken::Error(SharedError::Away(_)) if is_first => tracing::info!(why, "trying another member"),
+                Broken::Error(SharedError::Away(_)) if is_first => {
+                    tracing::info!(why, "trying another member")
+                }
                 Broken::Error(_) => self.sharing.set_link(link, Some(&why)),
             }
             tokio::select! {
@@ -273,6 +276,12 @@ impl Sharing {
             (state.cluster, state.revision) = (Some(cluster), revision);
             changes
         };
+        if std::mem::take(&mut self.state().had_its_own) && !changes.is_empty() {
+            tracing::warn!(
+                rows = changes.len(),
+                "what this coordinator had of its own is replaced by what the shared store has"
+            );
+        }
         if let Some(out) = out.filter(|_| !changes.is_empty()) {
             self.tell(out, changes.clone(), revision).await?;
         }

@@ -96,11 +96,15 @@ struct State {
     link: LinkState,
     since_unix_ms: u64,
     last_error: Option<String>,
+    /// How often it was seen to answer.
+    answers: u64,
     /// Rows that cannot be read, by the revision in which that was said.
     unreadable: BTreeMap<String, u64>,
     owed: BTreeMap<u64, Owed>,
     /// The local file refused to follow: it is to be written as a whole.
     copy_is_behind: bool,
+    /// The local file was a store of its own until now, and no copy.
+    had_its_own: bool,
     presence: Option<Presence>,
 }
 
@@ -119,9 +123,11 @@ impl Sharing {
             link: LinkState::Away,
             since_unix_ms: options.clock.wall_unix_ms(),
             last_error: None,
+            answers: 0,
             unreadable: BTreeMap::new(),
             owed: stored.owed.clone(),
             copy_is_behind: false,
+            had_its_own: stored.copied.is_none() && !stored.shared().is_empty(),
             presence: None,
         };
         let sharing = Arc::new(Self {
@@ -203,6 +209,7 @@ impl Sharing {
         let now_unix_ms = self.clock.wall_unix_ms();
         let mut state = self.state();
         let before = state.link;
+        state.answers += u64::from(link == LinkState::Connected);
         let is_news = before != link || (why.is_some() && state.last_error.is_none());
         if before != link {
             (state.link, state.since_unix_ms) = (link, now_unix_ms);

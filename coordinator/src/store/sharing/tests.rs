@@ -372,6 +372,30 @@ async fn a_store_that_somebody_has_emptied_takes_nothing_from_those_who_serve() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_restore_into_an_empty_store_that_breaks_off_is_believed_by_nobody_and_can_be_made_again() {
+    let (alone, other) = pair().await;
+    alone.store.put_pool(pool(), settings(1, "ann")).await.unwrap();
+    other.copy_when(|copy| copy.pools.contains_key(&pool())).await;
+    alone.stop.cancel();
+    other.stop.cancel();
+    // As a restore leaves it that got no further than the history.
+    let empty = MemoryShared::default();
+    empty.set("meta/seeding", Some(b"one (restore)"));
+    let row = other.link.get("pool_history/desk/00000000000000000001").unwrap();
+    empty.set(&row.key, Some(&row.value));
+    let other = start(&other.local, &empty, false).await;
+    let fresh = node("fresh", empty.for_another()).await;
+    for node in [&other, &fresh] {
+        node.until(LinkState::Unusable).await;
+    }
+    assert_eq!(other.copy().await.pools[&pool()], settings(1, "ann"));
+    let rows = other.copy().await;
+    other.store.replace_shared(&rows, rows.clone()).await.unwrap();
+    fresh.copy_when(|copy| copy.pools.contains_key(&pool())).await;
+    assert!(empty.get("meta/seeding").is_none() && empty.get("meta/format").is_some());
+}
+
+#[tokio::test(start_paused = true)]
 async fn everything_is_replaced_as_a_whole_and_the_others_follow() {
     let (one, mut two) = pair().await;
     one.store.put_pool(pool(), settings(1, "ann")).await.unwrap();

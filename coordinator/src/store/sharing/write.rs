@@ -205,6 +205,10 @@ impl Sharing {
         if self.state().link == LinkState::Away {
             return self.obstacle().map_or_else(|| Err(self.refused("it is away")), Err);
         }
+        let is_filled = self.state().rows.contains_key(MARKER);
+        if !is_filled {
+            self.claim_for_restore(until).await?;
+        }
         let changes = readable(&self.state().rows).changes_to(&wanted);
         let is_version = |change: &Change| matches!(change, Change::Version(..));
         let versions: Vec<_> = changes.iter().filter(|change| is_version(change)).cloned().collect();
@@ -212,7 +216,6 @@ impl Sharing {
         let listing = self.store.list().await.map_err(|error| self.refused(&error.to_string()))?;
         self.state().rows = listing.rows.into_iter().map(|row| (row.key.clone(), row)).collect();
         let found = readable(&self.state().rows);
-        let is_filled = self.state().rows.contains_key(MARKER);
         if is_filled && based_on.changes_to(&found).iter().any(|change| !is_version(change)) {
             return Err(self.refused("another coordinator changed something meanwhile: try again"));
         }
@@ -222,6 +225,9 @@ impl Sharing {
         last.expected.clear();
         last.unchanged_since = Some(listing.revision);
         last.changes.insert(MARKER.to_owned(), Some(super::filling::marker()));
+        if !is_filled {
+            self.release(&mut last);
+        }
         let Ended::Done(revision) = self.pursue(last, until).await? else {
             return Err(self.refused("another coordinator changed something meanwhile: try again"));
         };

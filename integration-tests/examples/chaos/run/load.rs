@@ -32,7 +32,7 @@ const DEADLINE: Duration = Duration::from_secs(5);
 /// One call of so many goes to the pool that is always about full.
 const TIGHT_EACH: u64 = 10;
 /// How long a place is held, milliseconds.
-const HOLD_MS: std::ops::Range<u64> = 100..900;
+const HOLD_MS: std::ops::Range<u64> = 100..3000;
 
 /// Who called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -199,6 +199,7 @@ impl Judged<'_> {
             calls_made_share: made_share,
             log_lines: self.holdings.lines,
             places_checked: found.places,
+            places_judged: found.judged,
             places_never_asked: found.never_asked,
             longest_on_two_hosts_s: found.longest_on_two_ms as f64 / 1000.0,
             failures: self.failures(),

@@ -121,6 +121,8 @@ pub(crate) struct Document {
     /// Lines that hosts wrote, places that were looked at, and those given without asking their host.
     pub(crate) log_lines: usize,
     pub(crate) places_checked: usize,
+    /// Those that were held for more than a second.
+    pub(crate) places_judged: usize,
     pub(crate) places_never_asked: usize,
     pub(crate) longest_on_two_hosts_s: f64,
     /// Why calls failed, the raw caller's too, most frequent first.
@@ -220,7 +222,7 @@ pub(crate) fn goals(total: &Seen, found: &Findings, faults: &[FaultLine], made_s
         count("library_failed", "calls through the library that failed", total.failed_library),
         count("limits_passed", "moments at which a host was above its limit", found.limits_passed.len()),
         count("token_on_two_hosts", "tokens on two hosts for more than a second", found.doubled.len()),
-        count("places_lost", "places that their host forgot", found.lost.len()),
+        count("places_lost", "places that their host forgot, held for more than a second", found.lost.len()),
         Goal::amount(
             "library_gap",
             "longest time without an answer through the library",

@@ -1,7 +1,7 @@
 //! Was a host called OFFLINE by a coordinator that had not had the time to hear it?
 //!
 //! For 60 s from its start a coordinator takes hosts that it has not heard for UNKNOWN. Only those that said good-bye, that
-//! it heard since and lost, or that were OFFLINE before it stopped are another matter.
+//! it heard since and lost, or that were OFFLINE when it stored what it knew before it stopped are another matter.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,6 +9,8 @@ use std::time::Duration;
 use super::Violation;
 
 const GRACE: Duration = Duration::from_secs(60);
+/// What a coordinator knew of hosts is stored so often; after a crash it knows no more, and lists are a second apart.
+const STORED_EVERY: Duration = Duration::from_secs(12);
 
 /// How one coordinator lists one host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,8 +26,9 @@ pub struct Sighting {
 pub struct Grace {
     /// Of each coordinator: when it started, and what it heard since.
     runs: BTreeMap<usize, (Duration, BTreeSet<usize>)>,
-    /// Hosts that a coordinator called OFFLINE when it was last asked.
-    offline: BTreeSet<(usize, usize)>,
+    /// When a coordinator last called a host OFFLINE, and when it was last asked.
+    offline: BTreeMap<(usize, usize), Duration>,
+    asked: BTreeMap<usize, Duration>,
     excused: BTreeSet<(usize, usize)>,
     told: BTreeSet<(usize, usize)>,
     checks: u64,
@@ -40,8 +43,11 @@ impl Grace {
     /// A coordinator starts.
     pub fn started(&mut self, coordinator: usize, now: Duration) {
         self.runs.insert(coordinator, (now, BTreeSet::new()));
-        let of_before = self.offline.iter().filter(|(of, _)| *of == coordinator).copied();
-        self.excused = self.excused.iter().filter(|(of, _)| *of != coordinator).copied().chain(of_before).collect();
+        let stored = self.asked.get(&coordinator).copied().unwrap_or_default().saturating_sub(STORED_EVERY);
+        let of_before = self.offline.iter().filter(|((of, _), at)| *of == coordinator && **at >= stored);
+        let of_before = of_before.map(|(key, _)| *key);
+        self.excused =
+            self.excused.iter().filter(|(of, _)| *of != coordinator).copied().chain(of_before).collect();
         self.told.retain(|(of, _)| *of != coordinator);
     }
 
@@ -66,10 +72,9 @@ impl Grace {
             heard.insert(host);
         }
         let key = (coordinator, host);
+        self.asked.insert(coordinator, now);
         if sighting.is_offline {
-            self.offline.insert(key);
-        } else {
-            self.offline.remove(&key);
+            self.offline.insert(key, now);
         }
         if now.saturating_sub(*started) >= GRACE {
             return None;
@@ -78,8 +83,11 @@ impl Grace {
         let is_excused = said_goodbye || heard.contains(&host) || self.excused.contains(&key);
         (sighting.is_offline && !is_excused && self.told.insert(key)).then(|| {
             let age = now.saturating_sub(*started).as_secs_f64();
-            let what =
-                format!("c{} calls h{} OFFLINE {age:.1} s after its start, unheard", coordinator + 1, host + 1);
+            let what = format!(
+                "c{} calls h{} OFFLINE {age:.1} s after its start, unheard",
+                coordinator + 1,
+                host + 1
+            );
             Violation::new("grace", now, what)
         })
     }

@@ -8,6 +8,9 @@ use std::time::Duration;
 
 use super::Violation;
 
+/// When a change must be in force at every coordinator: a second, and the time of a list that is on its way.
+const IN_FORCE: Duration = Duration::from_millis(1500);
+
 /// The check of acknowledged settings. Each is known by a name, and its value as text.
 #[derive(Debug, Default)]
 pub struct Kept {
@@ -18,6 +21,7 @@ pub struct Kept {
 #[derive(Debug, Default)]
 struct Setting {
     acknowledged: Option<String>,
+    acknowledged_at: Duration,
     perhaps: Vec<String>,
 }
 
@@ -33,8 +37,9 @@ impl Kept {
     }
 
     /// It was acknowledged: what was asked before is over. Only one is under way at a time.
-    pub fn acknowledged(&mut self, name: &str, value: &str) {
+    pub fn acknowledged(&mut self, name: &str, value: &str, now: Duration) {
         let setting = self.settings.entry(name.to_owned()).or_default();
+        setting.acknowledged_at = now;
         setting.acknowledged = Some(value.to_owned());
         setting.perhaps.clear();
     }
@@ -55,6 +60,9 @@ impl Kept {
     pub fn look(&mut self, name: &str, value: &str, at: &str, now: Duration) -> Option<Violation> {
         let setting = self.settings.get(name)?;
         let acknowledged = setting.acknowledged.as_deref()?;
+        if now.saturating_sub(setting.acknowledged_at) < IN_FORCE {
+            return None;
+        }
         self.checks += 1;
         let is_right = value == acknowledged || setting.perhaps.iter().any(|perhaps| perhaps == value);
         (!is_right).then(|| {
@@ -71,10 +79,12 @@ mod tests {
     #[test]
     fn what_was_acknowledged_must_be_in_force_until_it_may_have_been_changed() {
         let mut kept = Kept::default();
-        let now = Duration::ZERO;
+        let now = Duration::from_secs(9);
         kept.asked("drain h1", "true");
         assert_eq!(kept.look("drain h1", "false", "c1", now), None, "nobody said so yet");
-        kept.acknowledged("drain h1", "true");
+        kept.acknowledged("drain h1", "true", Duration::from_secs(8));
+        assert_eq!(kept.look("drain h1", "false", "c1", now), None, "it is on its way");
+        let now = Duration::from_secs(10);
         assert!(kept.look("drain h1", "false", "c1", now).is_some());
         kept.asked("drain h1", "false");
         assert_eq!(kept.look("drain h1", "false", "c1", now), None, "the answer may have been lost");

@@ -106,6 +106,12 @@ impl Limits {
         })
     }
 
+    /// The host was OFFLINE for some coordinator: what was given on it before is void for good, though its gateway may not
+    /// know. (A user who comes all the same is a login that nobody asked for.)
+    pub fn went_offline(&mut self, host: usize) {
+        self.holds.retain(|_, hold| hold.host != host);
+    }
+
     /// The gateway gave it up, or its user has come or failed to.
     pub fn released(&mut self, token: &str) {
         self.holds.remove(token);
@@ -149,6 +155,15 @@ mod tests {
         assert!(limits.granted("b", hold(21), 2, &sitting, now).is_some());
         limits.released("a");
         assert_eq!(limits.granted("b", hold(21), 2, &sitting, now), None);
+    }
+
+    #[test]
+    fn places_on_a_host_that_was_offline_are_void() {
+        let mut limits = Limits::default();
+        let now = Duration::from_secs(1);
+        assert_eq!(limits.granted("a", hold(20), 1, &BTreeSet::new(), now), None);
+        limits.went_offline(0);
+        assert_eq!(limits.granted("b", hold(21), 1, &BTreeSet::new(), now), None);
     }
 
     #[test]

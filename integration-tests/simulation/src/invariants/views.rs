@@ -130,7 +130,10 @@ mod tests {
             HostView { pool_version: 2, ..view() },
             HostView { is_connected: false, ..view() },
         ] {
-            assert!(!views(second.clone()).differences(2, &[2], Duration::from_secs(5)).is_empty(), "{second:?}");
+            assert!(
+                !views(second.clone()).differences(2, &[2], Duration::from_secs(5)).is_empty(),
+                "{second:?}"
+            );
         }
         assert!(!views(view()).differences(2, &[1], Duration::from_secs(5)).is_empty(), "not the truth");
         assert!(!views(view()).differences(3, &[2], Duration::from_secs(5)).is_empty(), "c3 never answered");

@@ -205,6 +205,7 @@ impl Call {
             // Its host must know the attempt under which it stands now: of two hosts with one token, the one with the
             // higher attempt stays.
             self.messages.extend(expect(grant, now));
+            grant.adopt();
         }
         Some(Self::repeated(pool, position, counts.then(|| grant.clone()), grant.decision_id.clone()))
     }
