@@ -152,7 +152,8 @@ async fn case_134_what_takes_milliseconds_is_measured_so_while_the_wall_clock_st
     let client = farm.client();
     let calling = tokio::spawn(async move {
         for number in 0..40 {
-            client.place(place("desk", &format!("R{number}"))).await.unwrap();
+            // A host that is too slow to be asked makes a call no less measured.
+            let _answer = client.place(place("desk", &format!("R{number}"))).await;
         }
     });
     let mut steps = 0_u32;

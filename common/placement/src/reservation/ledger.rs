@@ -202,12 +202,12 @@ impl Grant {
         self.hearsay.load(Ordering::Acquire)
     }
 
-    /// It was found in its host's list.
     /// It was answered here too, and its host is told so: a list of the host that does not speak of it yet does not end it.
     pub fn adopt(&self) {
         self.hearsay.store(false, Ordering::Release);
     }
 
+    /// It was found in its host's list.
     pub(crate) fn set_hearsay(&self) {
         self.hearsay.store(true, Ordering::Release);
     }
