@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 use usher_proto::DrainKept;
 use usher_types::{BootId, Drain, DrainMode};
 
@@ -101,6 +101,9 @@ pub struct DrainKeeper {
     waiting: Arc<Semaphore>,
 }
 
+/// Given back when a change is done.
+type Turn = (OwnedSemaphorePermit, OwnedMutexGuard<()>);
+
 impl DrainKeeper {
     /// Takes over the drain that the file holds. Blocks.
     #[must_use]
@@ -110,15 +113,24 @@ impl DrainKeeper {
     }
 
     /// Keeps `drain`, or ends the one that is kept. On the disk first: a drain that was confirmed must not be gone after a
-    /// loss of power.
+    /// loss of power. One that has begun is done to its end, whether or not the caller still waits: the next one must not write
+    /// while it does.
     ///
     /// # Errors
     /// Why the disk refused, for people; the drain is as it was then.
     pub async fn keep(&self, drain: Option<Drain>) -> Result<DrainKept, String> {
-        let Ok(_waiting) = self.waiting.try_acquire() else {
+        let Ok(waiting) = self.waiting.clone().try_acquire_owned() else {
             return Err(format!("{CHANGES_WAITING} changes of the drain wait for the disk"));
         };
-        let _changing = self.changing.lock().await;
+        let turn = (waiting, self.changing.clone().lock_owned().await);
+        let change = self.clone().change(drain, turn);
+        if self.file.is_in_memory {
+            return change.await;
+        }
+        tokio::spawn(change).await.map_err(|error| format!("the change broke off: {error}"))?
+    }
+
+    async fn change(self, drain: Option<Drain>, _turn: Turn) -> Result<DrainKept, String> {
         let drain = drain.map(as_could_be_said);
         let before = self.board.parts().drain;
         let (file, kept) = (self.file.clone(), drain.clone());
@@ -219,6 +231,36 @@ mod tests {
         assert_eq!((ended.before.unwrap().author.as_str(), ended.holds), ("ben", None));
         let still = keeper.keep(None).await.unwrap().holds.unwrap();
         assert_eq!(still.author, "hook", "the word of the hook is not a person's to end");
+    }
+
+    #[test]
+    fn a_change_that_nobody_waits_for_any_more_ends_with_file_and_board_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        // One thread for the disk, and it hangs until the test lets go.
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build();
+        runtime.unwrap().block_on(async {
+            let (let_go, hangs) = std::sync::mpsc::channel::<()>();
+            let hanging = tokio::task::spawn_blocking(move || hangs.recv());
+            let board = StandingBoard::default();
+            let keeper = DrainKeeper {
+                file: file(folder.path(), "b1"),
+                board: board.clone(),
+                changing: Arc::default(),
+                waiting: Arc::new(Semaphore::new(CHANGES_WAITING)),
+            };
+            let given_up = tokio::time::timeout(
+                std::time::Duration::from_millis(20),
+                keeper.keep(Some(drain(DrainMode::Persistent))),
+            );
+            assert!(given_up.await.is_err());
+            assert!(keeper.changing.try_lock().is_err(), "the next one waits for it");
+            let_go.send(()).unwrap();
+            hanging.await.unwrap().unwrap();
+            let _done = keeper.changing.lock().await;
+            assert_eq!(board.parts().drain, Some(drain(DrainMode::Persistent)));
+            assert_eq!(keeper.file.load(), board.parts().drain);
+        });
     }
 
     #[tokio::test]

@@ -26,8 +26,10 @@ use crate::farm::{Known, Mirror, Taken};
 const FIRST_LINE: &str = "usher farm cache 1\n";
 /// A farm of a hundred thousand hosts is smaller.
 const MOST_BYTES: u64 = 256 * 1024 * 1024;
-/// Hosts in one message of the file.
-const HOSTS_IN_ONE: usize = 256;
+/// A message of the file is closed when it is that large.
+const FULL_BYTES: usize = 256 * 1024;
+/// No message of it is larger: a host whose names are all as long as can be came in a message of the wire, which has this limit.
+const MOST_IN_ONE: usize = 4 * 1024 * 1024;
 /// Files set aside that are kept.
 const KEPT_ASIDE: usize = 4;
 /// A wall clock may be so far behind the one that wrote the file; more is from the future.
@@ -95,9 +97,16 @@ pub(crate) fn read(
     let mut rest = body.as_slice();
     let mut complete = false;
     while !rest.is_empty() {
-        let message =
-            v1::WatchFarmResponse::decode_length_delimited(&mut rest).map_err(|_| Unusable::OtherFormat)?;
-        complete = matches!(mirror.take(message, as_of), Ok(Taken::Bookmark { .. }));
+        let length = prost::decode_length_delimiter(&mut rest).map_err(|_| Unusable::OtherFormat)?;
+        if length > MOST_IN_ONE || length > rest.len() {
+            return Err(Unusable::OtherFormat);
+        }
+        let (message, others) = rest.split_at(length);
+        rest = others;
+        let message = v1::WatchFarmResponse::decode(message).map_err(|_| Unusable::OtherFormat)?;
+        // After nonsense a mirror is good for nothing, whatever comes then.
+        let taken = mirror.take(message, as_of).map_err(|_| Unusable::OtherFormat)?;
+        complete = matches!(taken, Taken::Bookmark { .. });
     }
     if complete { Ok((mirror.known(), age)) } else { Err(Unusable::OtherFormat) }
 }
@@ -195,26 +204,20 @@ fn messages(known: &Known) -> Vec<v1::WatchFarmResponse> {
         instance_id: "file".to_owned(),
         ..v1::FarmStart::default()
     };
-    let pools =
-        v1::FarmChanges { pools: known.pools.values().cloned().collect(), ..v1::FarmChanges::default() };
-    let mut all = vec![message(Event::Start(start)), message(Event::Changes(pools))];
+    let changes = |changes| message(Event::Changes(changes));
+    let mut all = vec![message(Event::Start(start))];
+    let pools = in_parts(known.pools.values().cloned());
+    all.extend(pools.map(|pools| changes(v1::FarmChanges { pools, ..v1::FarmChanges::default() })));
     let age_ms = |at: BootTime| u64::try_from(known.as_of.since(at).as_millis()).unwrap_or(u64::MAX);
-    let hosts: Vec<v1::WatchedHost> = known
-        .hosts
-        .values()
-        .map(|host| {
-            let mut told = host.told.clone();
-            told.load_age_ms = host.measured_at.map(age_ms);
-            if let Some(availability) = &mut told.availability {
-                availability.age_ms = age_ms(host.timed_at);
-            }
-            told
-        })
-        .collect();
-    let hosts = hosts.chunks(HOSTS_IN_ONE).map(<[v1::WatchedHost]>::to_vec);
-    all.extend(
-        hosts.map(|hosts| message(Event::Changes(v1::FarmChanges { hosts, ..v1::FarmChanges::default() }))),
-    );
+    let hosts = in_parts(known.hosts.values().map(|host| {
+        let mut told = host.told.clone();
+        told.load_age_ms = host.measured_at.map(age_ms);
+        if let Some(availability) = &mut told.availability {
+            availability.age_ms = age_ms(host.timed_at);
+        }
+        told
+    }));
+    all.extend(hosts.map(|hosts| changes(v1::FarmChanges { hosts, ..v1::FarmChanges::default() })));
     let bookmark = v1::FarmBookmark {
         hosts_heard: known.hosts_heard,
         hosts_registered: known.hosts_registered,
@@ -222,6 +225,22 @@ fn messages(known: &Known) -> Vec<v1::WatchFarmResponse> {
     };
     all.push(message(Event::Bookmark(bookmark)));
     all
+}
+
+/// As many in each part as fill a message.
+fn in_parts<T: Message>(all: impl Iterator<Item = T>) -> impl Iterator<Item = Vec<T>> {
+    let mut all = all.peekable();
+    std::iter::from_fn(move || {
+        let mut part: Vec<T> = all.next().into_iter().collect();
+        let mut bytes = part.first()?.encoded_len();
+        while let Some(next) = all.peek()
+            && bytes + next.encoded_len() <= FULL_BYTES
+        {
+            bytes += next.encoded_len();
+            part.extend(all.next());
+        }
+        Some(part)
+    })
 }
 
 /// Moves a file that is not used out of the way. Where to. Absent: it could not be moved.

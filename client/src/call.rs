@@ -3,16 +3,21 @@
 //! The time of a call is shared out: each coordinator that is left gets its part of what is left, no more than a consent or
 //! two take, and the last one all of it if it is well. Who was silent is not waited for again before the others were asked. After a round
 //! in which nobody answered comes another, until the time is over. A no that only one coordinator's view of the farm
-//! explains counts when the round is over.
+//! explains counts when the round is over; if it says that it will pass, another round comes after the time it names.
+//!
+//! A host that is not in our copy of the farm may be newer than the copy, so it is doubted only of a coordinator that has
+//! never named one that is. Then another one is asked too. Coordinators keep the place of the highest attempt: whoever's
+//! place is answered must have been asked last, or is asked once more.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
-use tonic::Status;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
-use usher_proto::error::reason;
+use tonic::{Code, Status};
+use usher_proto::error::{error_info, reason};
 use usher_proto::v1::{self, placement_service_client::PlacementServiceClient};
 use usher_types::Endpoint;
 
@@ -29,7 +34,7 @@ const ONE: Duration = Duration::from_millis(1500);
 const ROUND_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_ROUND_WAIT: Duration = Duration::from_millis(800);
 /// No try is begun with less time: its answer would come too late.
-const LEAST: Duration = Duration::from_millis(5);
+pub(crate) const LEAST: Duration = Duration::from_millis(5);
 
 /// An answer that makes sense.
 #[derive(Debug)]
@@ -37,6 +42,34 @@ pub(crate) struct Answered {
     pub(crate) placement: v1::Placement,
     pub(crate) endpoints: Vec<Endpoint>,
     pub(crate) coordinator: String,
+}
+
+/// The tries of one call.
+#[derive(Debug, Default)]
+pub(crate) struct Tries {
+    begun: AtomicU32,
+    refused: AtomicU32,
+}
+
+impl Tries {
+    /// Begins another one. Its number.
+    fn begin(&self) -> u32 {
+        self.begun.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// A coordinator gave nothing to one of them.
+    fn refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn begun(&self) -> u32 {
+        self.begun.load(Ordering::Relaxed)
+    }
+
+    /// Whether a place may have been given to one of them.
+    pub(crate) fn may_hold_a_place(&self) -> bool {
+        self.begun() > self.refused.load(Ordering::Relaxed)
+    }
 }
 
 /// What came of asking.
@@ -55,10 +88,16 @@ pub(crate) struct Plan<'a> {
     pub(crate) deadline: Instant,
     /// One round only: nobody has answered for long.
     pub(crate) is_hopeless: bool,
-    /// Who is in the farm. Absent: not known well enough to doubt an answer by it.
+    /// Who is in the pool. Absent: not known well enough to doubt an answer by it.
     pub(crate) known: Option<Arc<Known>>,
     /// The pool was there when the farm was last heard of: who does not know it has lost its store.
     pub(crate) is_pool: bool,
+}
+
+impl Plan<'_> {
+    fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
 }
 
 /// What is asked, but for the attempt.
@@ -85,62 +124,86 @@ impl Question {
     }
 }
 
-/// Asks until somebody answers. `attempts` counts the tries, and is raised before each.
-pub(crate) async fn ask(plan: &Plan<'_>, question: &Question, attempts: &mut u32) -> Asking {
+/// Asks until somebody answers. `tries` is counted on.
+pub(crate) async fn ask(plan: &Plan<'_>, question: &Question, tries: &Tries) -> Asking {
     let mut silences: Vec<Silence> = Vec::new();
     let mut doubtful: Option<Box<Refusal>> = None;
-    let mut unsure: Option<Box<Answered>> = None;
     let mut wait = ROUND_WAIT;
     loop {
+        let mut unsure: Option<Unsure> = None;
+        let mut this_round: Option<Box<Refusal>> = None;
         let round = plan.peers.in_order();
         for (at, peer) in round.iter().enumerate() {
-            let left = plan.deadline.saturating_duration_since(Instant::now());
+            let left = plan.left();
             if left < LEAST {
                 break;
             }
             let others = u32::try_from(round.len() - at).unwrap_or(u32::MAX);
             // The last one may take its time, unless there is reason to believe that it has none: then the others come again.
-            let is_patient = others == 1 && !peer.is_down();
+            let is_patient = others == 1 && !peer.is_down() && unsure.is_none();
             let share = if is_patient { left } else { (left / others).min(ONE).max(LEAST) };
-            match ask_one(plan, question, peer, share, attempts).await {
+            match ask_one(plan, question, peer, share, tries).await {
                 One::Answered(answered) => return Asking::Answered(answered),
-                One::Unsure(answered) => unsure = unsure.or(Some(answered)),
-                One::No(refusal) => return Asking::Refused(refusal),
-                One::Doubtful(refusal) => doubtful = Some(better(doubtful, refusal)),
+                One::Unsure(answered) => {
+                    let under = tries.begun();
+                    unsure = Some(Unsure { answered, peer: peer.clone(), under });
+                }
+                One::No(refusal) if unsure.is_none() => return Asking::Refused(refusal),
+                // A place was given; it must not be left behind.
+                One::No(_) => {}
+                One::Doubtful(refusal) => this_round = Some(better(this_round, refusal)),
                 One::Silent(cause) => note(&mut silences, peer, cause),
             }
         }
-        if let Some(answered) = unsure {
-            return Asking::Answered(answered);
+        if let Some(unsure) = unsure {
+            return Asking::Answered(settle(plan, question, unsure, tries).await);
         }
-        if let Some(refusal) = doubtful {
-            return Asking::Refused(refusal);
+        doubtful = this_round.or(doubtful);
+        let pause = doubtful.as_ref().map_or(Some(wait), |refusal| passes_after(refusal));
+        match pause.filter(|pause| !plan.is_hopeless && plan.left() >= *pause + LEAST) {
+            Some(pause) => sleep(pause).await,
+            None => return doubtful.map_or(Asking::NoAnswer(silences), Asking::Refused),
         }
-        let left = plan.deadline.saturating_duration_since(Instant::now());
-        if plan.is_hopeless || left < wait + LEAST {
-            return Asking::NoAnswer(silences);
-        }
-        sleep(wait).await;
         wait = (wait * 2).min(LONGEST_ROUND_WAIT);
     }
 }
 
+/// An answer that is doubted.
+struct Unsure {
+    answered: Box<Answered>,
+    peer: Arc<Peer>,
+    /// The attempt that it answers.
+    under: u32,
+}
+
+/// Nobody knows better: it stands. If others were asked since, their attempt is higher, and one that was silent may have
+/// given a place under it.
+async fn settle(plan: &Plan<'_>, question: &Question, unsure: Unsure, tries: &Tries) -> Box<Answered> {
+    if unsure.under == tries.begun() || plan.left() < LEAST {
+        return unsure.answered;
+    }
+    match ask_one(plan, question, &unsure.peer, plan.left(), tries).await {
+        One::Answered(answered) | One::Unsure(answered) => answered,
+        One::No(_) | One::Doubtful(_) | One::Silent(_) => unsure.answered,
+    }
+}
+
+/// When a refusal may have passed that does not speak of the farm as it is. Absent: asking again at once does not help.
+fn passes_after(refusal: &Refusal) -> Option<Duration> {
+    let passes = refusal.reason == reason::NO_CONSENT && refusal.code == Code::Unavailable;
+    refusal.retry_after.filter(|_| passes).map(|after| after.max(ROUND_WAIT))
+}
+
 enum One {
     Answered(Box<Answered>),
-    /// A host that nobody else has told of.
+    /// A host that nobody has told of, by one that has never named another.
     Unsure(Box<Answered>),
     No(Box<Refusal>),
     Doubtful(Box<Refusal>),
     Silent(String),
 }
 
-async fn ask_one(
-    plan: &Plan<'_>,
-    question: &Question,
-    peer: &Peer,
-    share: Duration,
-    attempts: &mut u32,
-) -> One {
+async fn ask_one(plan: &Plan<'_>, question: &Question, peer: &Peer, share: Duration, tries: &Tries) -> One {
     let began = Instant::now();
     let channel = match peer.channel(share).await {
         Ok(channel) => channel,
@@ -148,34 +211,39 @@ async fn ask_one(
         Err(cause) => return One::Silent(cause),
     };
     let left = share.saturating_sub(began.elapsed());
-    *attempts += 1;
+    let attempt = tries.begin();
     let this = Try { earlier: 0, timeout: left, gateway: plan.gateway.cloned() };
     let began = Instant::now();
-    match timeout(left, question.put(channel, this, *attempts)).await {
+    match timeout(left, question.put(channel, this, attempt)).await {
         Err(_) => {
             let cause = too_late(left);
             peer.failed(cause.clone());
             One::Silent(cause)
         }
-        Ok(Err(status)) => match judge(&peer.address, &status, peer.is_partial()) {
-            Answer::No(refusal) => {
-                peer.answered(began.elapsed());
-                One::No(refusal)
+        Ok(Err(status)) => {
+            if error_info(&status).is_some() {
+                tries.refused();
             }
-            Answer::Doubtful(refusal) if plan.is_pool && refusal.reason == reason::UNKNOWN_POOL => {
-                let cause = refusal.message;
-                peer.failed(cause.clone());
-                One::Silent(cause)
+            match judge(&peer.address, &status, peer.is_partial()) {
+                Answer::No(refusal) => {
+                    peer.answered(began.elapsed());
+                    One::No(refusal)
+                }
+                Answer::Doubtful(refusal) if plan.is_pool && refusal.reason == reason::UNKNOWN_POOL => {
+                    let cause = refusal.message;
+                    peer.failed(cause.clone());
+                    One::Silent(cause)
+                }
+                Answer::Doubtful(refusal) => {
+                    peer.answered(began.elapsed());
+                    One::Doubtful(refusal)
+                }
+                Answer::Silence(cause) => {
+                    peer.failed(cause_of(&status));
+                    One::Silent(cause)
+                }
             }
-            Answer::Doubtful(refusal) => {
-                peer.answered(began.elapsed());
-                One::Doubtful(refusal)
-            }
-            Answer::Silence(cause) => {
-                peer.failed(cause_of(&status));
-                One::Silent(cause)
-            }
-        },
+        }
         Ok(Ok(placement)) => judge_placement(plan, peer, placement, began.elapsed()),
     }
 }
@@ -190,8 +258,12 @@ fn judge_placement(plan: &Plan<'_>, peer: &Peer, placement: Option<v1::Placement
     match sound::check(&placement, plan.asked) {
         Err(why) => nonsense(why),
         Ok(endpoints) => {
-            let is_known =
-                plan.known.as_ref().is_none_or(|known| known.hosts.contains_key(placement.host_id.as_str()));
+            let host = placement.host_id.as_str();
+            let is_told = plan.known.as_ref().map(|known| known.hosts.contains_key(host));
+            if is_told == Some(true) {
+                peer.is_ours();
+            }
+            let is_known = is_told.unwrap_or(true) || peer.was_ours();
             if is_known {
                 peer.answered(took);
             }

@@ -13,7 +13,7 @@ use usher_runtime::clock::{Clock, SystemClock};
 use usher_runtime::net::check_target;
 use usher_types::{FailureCause, Outcome, PoolName, ResourceId, Zone};
 
-use crate::call::{Answered, Asking, Plan, Question, ask};
+use crate::call::{Answered, Asking, LEAST, Plan, Question, Tries, ask};
 use crate::config::Config;
 use crate::error::{Error, NoAnswer, NoLocal, SetupError};
 use crate::in_order::gateway_value;
@@ -45,6 +45,8 @@ struct Inner {
 struct Instead {
     from_host: String,
     failed_request_id: Option<String>,
+    /// Who gave the place that is given up. Absent: no coordinator did.
+    given_by: Option<String>,
     tried: Vec<String>,
     cause: FailureCause,
 }
@@ -54,6 +56,8 @@ struct Login<'a> {
     request: &'a Request,
     request_id: &'a str,
     instead: Option<&'a Instead>,
+    /// When the caller must have an answer.
+    deadline: Instant,
 }
 
 impl Client {
@@ -98,17 +102,29 @@ impl Client {
 
     /// A place for a login.
     ///
-    /// If the returned future is dropped, a place that was given meanwhile is taken back.
+    /// If the returned future is dropped, a place that was given meanwhile is taken back; so it is if it ends with anything but a
+    /// coordinator's place.
     ///
     /// # Errors
     /// [`Error::Refused`] if a coordinator said no, [`Error::NoAnswer`] if none answered within the deadline and what is
     /// known of the farm gives no answer either.
     pub async fn place(&self, request: Request) -> Result<Placement, Error> {
-        let request_id = request.request_id.clone().unwrap_or_else(random_id);
-        self.find(request, request_id, None, Vec::new()).await
+        let deadline = Instant::now() + self.0.config.deadline;
+        let request_id = match request.request_id.clone() {
+            None => random_id(),
+            Some(id) => {
+                if !request.dry_run {
+                    // What was said of the same login before must not end what is given now.
+                    let said = self.0.outcomes.settled(&id);
+                    let _ = tokio::time::timeout(self.0.config.deadline / 2, said).await;
+                }
+                id
+            }
+        };
+        self.find(request, request_id, None, Vec::new(), deadline).await
     }
 
-    /// Another place for a login whose host does not work out. The old place is given up; no host is answered that the
+    /// Another place for a login whose host does not work out. The old place is given up, whatever the answer; no host is answered that the
     /// login was sent to before, unless all that is wrong is that the host said it is [`Busy`](FailureCause::Busy).
     ///
     /// # Errors
@@ -121,12 +137,16 @@ impl Client {
         let instead = Instead {
             from_host: failed.host_id().to_owned(),
             failed_request_id: (!failed.is_local()).then(|| failed.request_id.clone()),
+            given_by: failed.coordinator.clone(),
             tried: failed.tried.clone(),
             cause,
         };
         let mut tried = failed.tried.clone();
-        tried.push(failed.host_id().to_owned());
-        self.find(failed.request.clone(), random_id(), Some(instead), tried).await
+        if !tried.iter().any(|host| host == failed.host_id()) {
+            tried.push(failed.host_id().to_owned());
+        }
+        let deadline = Instant::now() + self.0.config.deadline;
+        self.find(failed.request.clone(), random_id(), Some(instead), tried, deadline).await
     }
 
     /// Says what became of a login. Never waits: it is sent in the background, later if nobody answers now.
@@ -174,11 +194,14 @@ impl Client {
         request_id: String,
         instead: Option<Instead>,
         tried: Vec<String>,
+        deadline: Instant,
     ) -> Result<Placement, Error> {
-        let login = Login { request: &request, request_id: &request_id, instead: instead.as_ref() };
-        let mut guard = TakeBack { inner: &self.0, request_id: &request_id, armed: !request.dry_run };
-        let mut attempts = 0;
-        let asking = self.0.ask(&login, &mut attempts).await?;
+        let login = Login { request: &request, request_id: &request_id, instead: instead.as_ref(), deadline };
+        let mut guard =
+            TakeBack { inner: &self.0, login: &login, tries: Tries::default(), armed: !request.dry_run };
+        let asking = self.0.ask(&login, &guard.tries).await?;
+        // Whatever else comes of it, a try whose answer was lost may have left a place behind.
+        guard.armed &= !matches!(asking, Asking::Answered(_));
         let found = match asking {
             Asking::Answered(answered) => {
                 let Answered { placement, endpoints, coordinator } = *answered;
@@ -195,7 +218,7 @@ impl Client {
                 Err(local) => Err(Error::NoAnswer(Box::new(NoAnswer { silences, local }))),
             },
         };
-        guard.armed = false;
+        let attempts = guard.tries.begun();
         drop(guard);
         let (message, endpoints, coordinator, farm_age) = found?;
         Ok(Placement { message, endpoints, request, request_id, tried, coordinator, attempts, farm_age })
@@ -206,17 +229,28 @@ fn random_id() -> String {
     uuid::Uuid::new_v4().to_string()
 }
 
-/// Takes a place back whose caller has gone away.
+/// Takes back what coordinators may have given to a call that does not return it, and gives up the place that the call was to
+/// replace.
 struct TakeBack<'a> {
     inner: &'a Inner,
-    request_id: &'a str,
+    login: &'a Login<'a>,
+    tries: Tries,
     armed: bool,
 }
 
 impl Drop for TakeBack<'_> {
     fn drop(&mut self) {
-        if self.armed {
-            self.inner.tell(self.request_id, None, Outcome::Cancelled, None);
+        if !self.armed {
+            return;
+        }
+        if self.tries.may_hold_a_place() {
+            self.inner.tell(self.login.request_id, None, Outcome::Cancelled, None);
+        }
+        if let Some(instead) = self.login.instead
+            && let Some(failed) = &instead.failed_request_id
+        {
+            // Coordinators do so when they answer; none may have.
+            self.inner.tell(failed, instead.given_by.clone(), Outcome::Failed, Some(instead.cause));
         }
     }
 }
@@ -228,7 +262,7 @@ impl Inner {
             outcome: v1::Outcome::from(outcome).into(),
             cause: cause.map(|cause| v1::FailoverCause::from(cause).into()),
         };
-        self.outcomes.add(Report { message, to, since: Instant::now(), unknown: 0 });
+        self.outcomes.add(Report::new(message, to));
     }
 
     fn sent_user(&self, request: &Request) -> Result<Option<String>, Error> {
@@ -236,24 +270,22 @@ impl Inner {
         request.user.as_ref().map(sent).transpose()
     }
 
-    async fn ask(&self, login: &Login<'_>, attempts: &mut u32) -> Result<Asking, Error> {
+    async fn ask(&self, login: &Login<'_>, tries: &Tries) -> Result<Asking, Error> {
         let user = self.sent_user(login.request)?;
-        let never = match login.instead {
-            None => login.request.exclude.clone(),
-            Some(instead) => instead.tried.clone(),
-        };
-        let deadline = self.config.deadline;
-        // Who has not answered anybody for a whole deadline will not answer this one either.
-        let silent = self.peers.silent_for().is_some_and(|silent| silent > deadline);
+        let never = login.instead.map_or_else(|| login.request.exclude.clone(), Instead::never);
+        let may_decide = self.may_decide();
+        // Who has not answered for a whole deadline will not answer this one either.
+        let is_silent = self.peers.down_for().is_some_and(|silent| silent > self.config.deadline);
         let basis = self.local.basis();
         let is_pool = basis.as_ref().is_some_and(|basis| basis.known.pools.contains_key(&login.request.pool));
-        let fresh = basis.filter(|basis| basis.age(SystemClock.now()) < FRESH);
+        let fresh = basis.filter(|basis| is_pool && basis.age(SystemClock.now()) < FRESH);
+        let reserve = if may_decide { (self.config.deadline / 4).min(RESERVE) } else { Duration::ZERO };
         let plan = Plan {
             peers: &self.peers,
             gateway: self.gateway.as_ref(),
             asked: Asked { pool: &login.request.pool, request_id: login.request_id, never: &never },
-            deadline: Instant::now() + deadline,
-            is_hopeless: silent && self.peers.are_down() && self.may_decide(),
+            deadline: login.deadline - reserve,
+            is_hopeless: is_silent && may_decide,
             known: fresh.map(|basis| basis.known),
             is_pool,
         };
@@ -261,7 +293,7 @@ impl Inner {
             None => Question::Place(login.request.message(login.request_id, user)),
             Some(instead) => Question::Failover(instead.message(login, user)),
         };
-        Ok(ask(&plan, &question, attempts).await)
+        Ok(ask(&plan, &question, tries).await)
     }
 
     fn may_decide(&self) -> bool {
@@ -275,12 +307,14 @@ impl Inner {
             return Err(NoLocal::Off);
         }
         let request = self.decision_request(login)?;
-        self.local.decide(request, self.config.cache_max_age, SystemClock.now()).await
+        let deciding =
+            self.local.decide(request, self.config.cache_max_age, SystemClock.now(), login.deadline - LEAST);
+        tokio::time::timeout_at(login.deadline, deciding).await.unwrap_or(Err(NoLocal::TooLate))
     }
 
     /// The request as decisions take it.
     fn decision_request(&self, login: &Login<'_>) -> Result<decision::Request, NoLocal> {
-        let Login { request, request_id, instead } = login;
+        let Login { request, request_id, instead, .. } = login;
         let invalid = |what: &str| NoLocal::Invalid(format!("{what} is none"));
         let gateway = self.config.gateway.as_deref().unwrap_or("local");
         let resource = request.resource.as_deref().map(ResourceId::new).transpose();
@@ -309,8 +343,18 @@ impl Inner {
 
 /// What is younger knows every host of the farm.
 const FRESH: Duration = Duration::from_secs(5);
+/// Time that is kept for a decision without coordinators, at most a quarter of all: hosts may have to be knocked at, which
+/// they are given a second for.
+const RESERVE: Duration = Duration::from_secs(1);
 
 impl Instead {
+    /// Hosts that make no sense as its answer. One that is merely busy may still be the best there is, however often it was
+    /// tried.
+    fn never(&self) -> Vec<String> {
+        let may_return = |host: &String| self.cause == FailureCause::Busy && *host == self.from_host;
+        self.tried.iter().filter(|host| !may_return(host)).cloned().collect()
+    }
+
     fn message(&self, login: &Login<'_>, user: Option<String>) -> v1::FailoverRequest {
         v1::FailoverRequest {
             request_id: login.request_id.to_owned(),

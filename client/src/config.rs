@@ -74,8 +74,8 @@ impl Config {
         self
     }
 
-    /// How long a login waits for an answer of a coordinator, over all tries, more than 0. Default: 5 s. Longer rides out more;
-    /// shorter decides sooner without them, or fails.
+    /// How long a login waits, over all tries, more than 0. Default: 5 s. Where a decision without coordinators is possible, a
+    /// quarter of it, at most 1 s, is kept for that. Longer rides out more; shorter decides sooner without them, or fails.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;

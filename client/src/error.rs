@@ -135,6 +135,9 @@ pub enum NoLocal {
     /// The request itself is wrong.
     #[error("{0}")]
     Invalid(String),
+    /// The deadline of the call was over first.
+    #[error("there was no time left for one")]
+    TooLate,
     /// The program is ending.
     #[error("the runtime is going down")]
     Ending,

@@ -1,7 +1,8 @@
 //! Whom does a program ask that asks once and ends?
 //!
-//! All coordinators are equal, so the first that answers is right, whatever it answers: a no is an answer. Only silence
-//! (no connection, a broken one, no answer in time) passes the call on to the next. A call that was passed on may have
+//! All coordinators are equal, so the first that answers is right, whatever it answers: a no is an answer. Silence (no
+//! connection, a broken one, no answer in time, or one that cannot tell now) passes the call on to the next, and so does a
+//! no that only the view of the one that says it explains; that counts if nobody knows better. A call that was passed on may have
 //! been done by the silent one, so every call here is one that may be made twice; a placement says with its attempt
 //! number that it is.
 
@@ -15,7 +16,7 @@ use usher_proto::error::{error_info, reason};
 use usher_runtime::net::{ConnectError, PLAIN_HINT, TargetError, Timeouts, connect};
 use usher_runtime::tls::TlsFiles;
 
-use crate::answer::cause_of;
+use crate::answer::{Answer, cause_of, judge};
 use crate::error::{SetupError, Silence};
 
 /// Metadata that names the gateway on plain loopback.
@@ -54,7 +55,7 @@ impl Try {
 /// Why a call has no answer that is a yes.
 #[derive(Debug)]
 pub enum CallFailure {
-    /// The first answer, which is a no.
+    /// The first no that every coordinator would give, or the one that says most.
     Refused(Status),
     /// There is none.
     NoAnswer(Vec<Silence>),
@@ -81,7 +82,7 @@ impl InOrder {
         Self { coordinators: vec![coordinator], timeout, gateway: None, tls: None }
     }
 
-    /// Makes a call at the first coordinator that answers.
+    /// Makes a call at the first coordinator that answers, or that has a better answer than those before it.
     ///
     /// # Errors
     /// [`CallFailure`].
@@ -90,6 +91,7 @@ impl InOrder {
         call: impl AsyncFn(Channel, Try) -> Result<Response<T>, Status>,
     ) -> Result<T, CallFailure> {
         let mut silences = Vec::new();
+        let mut doubtful: Option<Status> = None;
         let mut earlier = 0;
         for address in &self.coordinators {
             let silence = |cause: String| Silence { coordinator: address.clone(), cause };
@@ -111,12 +113,17 @@ impl InOrder {
             earlier += 1;
             match tokio::time::timeout(self.timeout, call(channel, this)).await {
                 Ok(Ok(response)) => return Ok(response.into_inner()),
-                Ok(Err(status)) if is_silence(&status) => silences.push(silence(self.hung_up(&status))),
-                Ok(Err(status)) => return Err(CallFailure::Refused(status)),
+                Ok(Err(status)) => match kind(address, &status) {
+                    Kind::No => return Err(CallFailure::Refused(status)),
+                    Kind::Doubtful => doubtful = Some(better(doubtful, status)),
+                    Kind::Silence(cause) => {
+                        silences.push(silence(cause.unwrap_or_else(|| self.hung_up(&status))));
+                    }
+                },
                 Err(_elapsed) => silences.push(silence(too_late(self.timeout))),
             }
         }
-        Err(CallFailure::NoAnswer(silences))
+        Err(doubtful.map_or(CallFailure::NoAnswer(silences), CallFailure::Refused))
     }
 
     fn hung_up(&self, status: &Status) -> String {
@@ -126,13 +133,37 @@ impl InOrder {
     }
 }
 
-/// Whether a status was not made by a coordinator but by the way there. An overloaded coordinator has not looked at the
-/// question either; another one may have room.
-fn is_silence(status: &Status) -> bool {
-    let info = error_info(status);
-    let is_transport = status.source().is_some()
-        || matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled);
-    info.as_ref().map_or(is_transport, |info| info.reason == reason::OVERLOADED)
+/// What a status is.
+enum Kind {
+    No,
+    Doubtful,
+    /// With what a coordinator said that could not answer. Absent: it was made by the way there.
+    Silence(Option<String>),
+}
+
+fn kind(coordinator: &str, status: &Status) -> Kind {
+    let Some(info) = error_info(status) else {
+        // One of a coordinator without a reason counts here: people see it.
+        let is_transport = status.source().is_some()
+            || matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled);
+        return if is_transport { Kind::Silence(None) } else { Kind::No };
+    };
+    match judge(coordinator, status, false) {
+        Answer::No(_) => Kind::No,
+        Answer::Doubtful(_) => Kind::Doubtful,
+        // If nobody is better, people are to see when it will be.
+        Answer::Silence(_) if info.reason == reason::STALE => Kind::Doubtful,
+        Answer::Silence(cause) => Kind::Silence(Some(cause)),
+    }
+}
+
+/// The no that says more.
+fn better(before: Option<Status>, now: Status) -> Status {
+    let says = |status: &Status| error_info(status).map_or(0, |info| info.metadata.len());
+    match before {
+        Some(before) if says(&before) >= says(&now) => before,
+        _ => now,
+    }
 }
 
 /// A name as metadata.

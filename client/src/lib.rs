@@ -32,10 +32,11 @@
 //! ```
 //!
 //! **One login, one place.** A request has one id through all tries, and each try a higher attempt: coordinators that see
-//! both know them for one. A call that is dropped takes its place back.
+//! both know them for one. A call that is dropped takes its place back, and so does one that a coordinator may have given a place
+//! without its answer coming through.
 //!
 //! **Nobody answers.** The library watches the farm through one coordinator and keeps it on disk. If no coordinator answers
-//! within the deadline, it decides itself, by the same code on what it knew last: the answer says
+//! in time, it decides itself, within the deadline, by the same code on what it knew last: the answer says
 //! [`is_local`](Placement::is_local). No place is kept for such a login, no host has agreed to it, and where the user has a
 //! session is not known. What this client gave out itself it counts, so that it does not send everybody to one host.
 //!

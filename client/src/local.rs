@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 use usher_placement::decision::{
     Answer, Call, CallParts, Consent, Denied, Desk, Door, Excluded, Placed, Refusal, Request, Step,
 };
@@ -25,11 +25,10 @@ use usher_types::{BootTime, EndReason, HostId, Outcome, RequestId, Token};
 
 use crate::error::NoLocal;
 use crate::farm::{Known, watched};
+use crate::local::given::Given;
 
-/// How long a host comes last on which a login failed.
-const FAILED_FOR: Duration = Duration::from_secs(60);
-/// Logins given out here that are counted at most; beyond that the oldest are forgotten.
-const MOST_PLACES: usize = 100_000;
+mod given;
+
 /// Addresses of one host that are knocked at.
 const MOST_ENDPOINTS: usize = 4;
 /// A word that marks these answers.
@@ -67,14 +66,6 @@ struct Built {
     ledger: Arc<Ledger>,
 }
 
-/// What this client gave out itself, and what did not work out.
-#[derive(Debug, Default)]
-struct Given {
-    /// Oldest first, with the instant at which each is forgotten.
-    places: Vec<(BootTime, Arc<Grant>)>,
-    failed: HashMap<String, BootTime>,
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -91,8 +82,7 @@ impl Local {
 
     /// A login did not work out on a host.
     pub(crate) fn failed_on(&self, host_id: &str, now: BootTime) {
-        let mut given = lock(&self.given);
-        given.failed.insert(host_id.to_owned(), now + FAILED_FOR);
+        lock(&self.given).failed_on(host_id, now);
     }
 
     /// What became of a login that was placed here.
@@ -104,17 +94,11 @@ impl Local {
             Outcome::Cancelled => EndReason::Cancelled,
             Outcome::Ended => EndReason::Session,
         };
-        let mut given = lock(&self.given);
-        given.places.retain(|(_, grant)| {
-            let is_it = grant.token.request_id.as_str() == request_id;
-            if is_it {
-                grant.end(reason, now);
-            }
-            !is_it
-        });
+        lock(&self.given).end(request_id, reason, now);
     }
 
-    /// Decides a login, on what is known and not older than `max_age`. Its age comes with the answer.
+    /// Decides a login, on what is known and not older than `max_age`. Its age comes with the answer. Nobody is waited for
+    /// beyond `deadline`.
     ///
     /// # Errors
     /// Why there is no decision.
@@ -123,6 +107,7 @@ impl Local {
         request: Request,
         max_age: Duration,
         now: BootTime,
+        deadline: Instant,
     ) -> Result<(v1::Placement, Duration), NoLocal> {
         let basis = self.basis().ok_or(NoLocal::NothingKnown)?;
         let age = basis.age(now);
@@ -140,11 +125,12 @@ impl Local {
         {
             return Err(NoLocal::UnknownResource(resource.to_string()));
         }
-        let answer = built.run(request.clone()).await;
+        let known_as_of = basis.known.as_of;
+        let answer = built.run(request.clone(), deadline).await;
         match answer.result {
             Ok(placed) => {
                 if let Some(grant) = placed.grant.clone().filter(|_| !placed.is_repeat) {
-                    self.count(grant, now + placed.pool.policy.reservation_ttl);
+                    lock(&self.given).count(grant, now + placed.pool.policy.reservation_ttl, known_as_of);
                 }
                 Ok((placement(&placed, &built), age))
             }
@@ -152,42 +138,30 @@ impl Local {
         }
     }
 
-    fn count(&self, grant: Arc<Grant>, until: BootTime) {
-        let mut given = lock(&self.given);
-        if given.places.len() >= MOST_PLACES {
-            given.places.remove(0);
-        }
-        given.places.push((until, grant));
-    }
-
     /// The farm to decide on, with what was given out here and still counts.
     fn built_on(&self, known: &Arc<Known>, now: BootTime) -> Built {
         let mut built = lock(&self.built);
-        let is_newest = built.as_ref().is_some_and(|built| Arc::ptr_eq(&built.known, known));
-        let new = (!is_newest).then(|| Built::of(known));
-        // Not before: whoever reports takes this lock, and must not wait for a farm to be made.
-        let mut given = lock(&self.given);
-        given.places.retain(|(until, grant)| {
-            let counts = *until > now && grant.counts();
-            if !counts {
-                grant.end(EndReason::Expired, known.as_of);
-            }
-            counts
-        });
-        if let Some(new) = new {
-            for (_, grant) in &mut given.places {
-                if let Some(moved) = new.take_over(grant) {
-                    *grant = moved;
+        lock(&self.given).expire(now, known.as_of);
+        let is_newest = built.as_ref().filter(|built| Arc::ptr_eq(&built.known, known));
+        let new = is_newest.cloned().unwrap_or_else(|| {
+            let new = Built::of(known);
+            let mut from = None;
+            loop {
+                // Whoever reports takes this lock: it is let go each time.
+                let last = lock(&self.given).move_some(from.as_ref(), |grant| new.take_over(grant));
+                if last.is_none() {
+                    break;
                 }
+                from = last;
             }
-            *built = Some(new);
+            new
+        });
+        *built = Some(new.clone());
+        let failures = lock(&self.given).failures(now);
+        for (host_id, is_silent) in failures {
+            new.set_silent(&host_id, is_silent);
         }
-        let built = built.get_or_insert_with(|| Built::of(known)).clone();
-        for (host_id, until) in &given.failed {
-            built.set_silent(host_id, *until > now);
-        }
-        given.failed.retain(|_, until| *until > now);
-        built
+        new
     }
 }
 
@@ -228,7 +202,7 @@ impl Built {
     }
 
     /// Runs a call to its end. Nobody can be asked: who would be is taken for willing, since it is that or nobody.
-    async fn run(&self, request: Request) -> Answer {
+    async fn run(&self, request: Request, deadline: Instant) -> Answer {
         let mut call = Call::new(CallParts {
             request: Arc::new(request),
             seed: rand::random(),
@@ -240,8 +214,11 @@ impl Built {
             match self.step(&mut call, &doors) {
                 Step::Ask(_) => call.consent(Consent::Admitted),
                 Step::Confirm(_) => call.confirmed(None),
-                Step::TryDoors { doors: hosts, within } => doors.extend(knock(hosts, within).await),
-                Step::Wait(time) => tokio::time::sleep(time).await,
+                Step::TryDoors { doors: hosts, within } => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    doors.extend(knock(hosts, within.min(left)).await);
+                }
+                Step::Wait(time) => sleep_until((Instant::now() + time).min(deadline)).await,
                 Step::Done(answer) => return *answer,
             }
         }

@@ -74,8 +74,10 @@ pub(crate) struct Peer {
 struct Health {
     /// Why it is down.
     down: Option<String>,
-    failures: u32,
-    answered_at: Option<Instant>,
+    /// Since when.
+    down_since: Option<Instant>,
+    /// It has named a host that was told of, on this connection.
+    is_ours: bool,
     mean_s: Option<f64>,
     /// Hosts heard and registered, and when it said so.
     heard: Option<(u32, u32, Instant)>,
@@ -118,15 +120,10 @@ impl Peers {
         self.peers.iter().find(|peer| peer.address == address).cloned()
     }
 
-    /// For how long none of them has answered. Absent: none ever has.
-    pub(crate) fn silent_for(&self) -> Option<Duration> {
-        let answered = self.peers.iter().filter_map(|peer| peer.health().answered_at).max();
-        answered.map(|at| at.elapsed())
-    }
-
-    /// Whether all of them are down.
-    pub(crate) fn are_down(&self) -> bool {
-        self.peers.iter().all(|peer| peer.health().down.is_some())
+    /// For how long all of them have been down. Absent: one is not. That nobody was asked is no silence.
+    pub(crate) fn down_for(&self) -> Option<Duration> {
+        let since: Option<Vec<Instant>> = self.peers.iter().map(|peer| peer.health().down_since).collect();
+        since?.into_iter().max().map(|since| since.elapsed())
     }
 }
 
@@ -159,8 +156,7 @@ impl Peer {
     /// It answered, after so long.
     pub(crate) fn answered(&self, took: Duration) {
         let mut health = self.health();
-        (health.down, health.failures) = (None, 0);
-        health.answered_at = Some(Instant::now());
+        health.is_well();
         let took = took.as_secs_f64();
         health.mean_s = Some(health.mean_s.map_or(took, |mean| mean + NEWEST * (took - mean)));
     }
@@ -176,10 +172,19 @@ impl Peer {
         if health.down.is_none() {
             tracing::warn!(coordinator = self.address, why, "a coordinator does not answer");
         }
-        health.down = Some(why);
-        health.failures = health.failures.saturating_add(1);
+        health.is_silent(why);
         drop(health);
         self.broken.notify_one();
+    }
+
+    /// It named a host that was told of.
+    pub(crate) fn is_ours(&self) {
+        self.health().is_ours = true;
+    }
+
+    /// Whether it has named such a host since it was last down: then one that was not told of is a new one.
+    pub(crate) fn was_ours(&self) -> bool {
+        self.health().is_ours
     }
 
     /// The connection, as soon as there is one.
@@ -222,7 +227,7 @@ impl Peer {
                     if health.down.is_none() {
                         tracing::warn!(coordinator = self.address, why, "cannot connect to a coordinator");
                     }
-                    health.down = Some(why);
+                    health.is_silent(why);
                 }
             }
             sleep(jittered(wait)).await;
@@ -269,16 +274,25 @@ impl Peer {
         let is_alive = matches!(timeout(PROBE, service.check(request)).await, Ok(Ok(_)));
         if is_alive {
             let mut health = self.health();
-            if health.down.take().is_some() {
+            if health.down.is_some() {
                 tracing::info!(coordinator = self.address, "a coordinator answers again");
             }
-            health.failures = 0;
+            health.is_well();
         }
         is_alive
     }
 }
 
 impl Health {
+    fn is_well(&mut self) {
+        (self.down, self.down_since) = (None, None);
+    }
+
+    fn is_silent(&mut self, why: String) {
+        self.down_since.get_or_insert_with(Instant::now);
+        (self.down, self.is_ours) = (Some(why), false);
+    }
+
     /// The share of the farm that it does not hear, percent; 0 if it hears enough, or did not say.
     fn missing_percent(&self) -> u32 {
         match self.heard {

@@ -6,7 +6,9 @@
 //!
 //! A host that is away, that does not answer, or that cannot keep a drain (an agent of 0.1, a reporter) has a **mark** in the
 //! store instead. Coordinators hold such a host drained by themselves. As soon as a host that can keep a drain is there, the
-//! mark is handed over to it, and is removed once the host has confirmed: a drain is never in neither place.
+//! mark is handed over to it, and is removed once the host has confirmed: a drain is never in neither place. It is handed over
+//! once: from then on the host's word counts, also if the store cannot be told yet, or a drain that was ended on the host would
+//! come back. What is removed is that mark, and never one that was set since.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,13 +16,20 @@ use usher_placement::farm::DrainMark;
 use usher_proto::DrainKept;
 use usher_types::{Drain, HostId};
 
-use crate::{farm_command::FarmCommand, links::HostLink, shared::Shared, store::StoreHandle};
+use crate::{
+    farm_command::FarmCommand,
+    links::HostLink,
+    shared::Shared,
+    store::{StoreHandle, Write},
+};
 
 /// How long an admin waits for a host's disk. Much longer, and the call's own deadline would pass first.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// A mark that a host could not take over is offered again after so long: a full disk is not emptied in a second, and until
 /// then the mark holds.
 const OFFERED_EVERY: Duration = Duration::from_secs(30);
+/// How often the store is asked again to forget a mark that was handed over: for a day, which is time to see to a disk.
+const REMOVED_WITHIN: usize = 24 * 60 * 2;
 
 /// Hands the mark of a host over to it, if there is one, while its stream is open.
 pub(crate) async fn hand_over(
@@ -32,13 +41,17 @@ pub(crate) async fn hand_over(
 ) {
     let mut told = false;
     loop {
+        // Looked for before the host has it: one that is found later may have been set anew, in the same words.
+        let set_unix_ms = stored_at(&store, &host_id, &mark).await;
         match shared.links.ask_drain(&host_id, &link, Some(mark.drain.clone()), ANSWER_WITHIN).await {
-            Some(Ok(kept)) => match store.delete_drain(host_id.clone()).await {
-                Ok(_) => return taken_over(&shared, &host_id, kept, mark).await,
-                Err(error) => {
-                    tracing::warn!(%error, %host_id, "a host has taken over its drain, but the store keeps it too");
+            Some(Ok(kept)) => {
+                let is_gone = remove(&store, &host_id, &mark, set_unix_ms).await;
+                taken_over(&shared, &host_id, kept, mark.clone()).await;
+                if !is_gone {
+                    remove_later(&store, &host_id, &mark, set_unix_ms).await;
                 }
-            },
+                return;
+            }
             Some(Err(why)) if !told => {
                 told = true;
                 tracing::error!(%host_id, why, "a host cannot keep its drain; the coordinator holds it drained");
@@ -54,6 +67,45 @@ pub(crate) async fn hand_over(
             return;
         }
     }
+}
+
+/// When the mark that is stored of a host was set, milliseconds since 1970 UTC. Absent: another one is stored, or none.
+async fn stored_at(store: &StoreHandle, host_id: &HostId, mark: &DrainMark) -> Option<u64> {
+    let stored =
+        store.load().await.inspect_err(|error| tracing::warn!(%error, "cannot read the drains")).ok()?;
+    let record = stored.drains.get(host_id)?;
+    (record.drain == mark.drain && record.boot_id == mark.boot_id).then_some(record.set_unix_ms)
+}
+
+/// Removes a mark that was handed over. Whether it is gone for certain.
+async fn remove(store: &StoreHandle, host_id: &HostId, mark: &DrainMark, set_unix_ms: Option<u64>) -> bool {
+    let set_unix_ms = match set_unix_ms {
+        Some(set_unix_ms) => Some(set_unix_ms),
+        // What has come through the shared store is copied a moment after it is in force.
+        None => stored_at(store, host_id, mark).await,
+    };
+    let Some(set_unix_ms) = set_unix_ms else { return false };
+    match store.write_or_owe(vec![Write::DeleteDrainSetAt(host_id.clone(), set_unix_ms)]).await {
+        Ok(_) => true,
+        Err(error) => {
+            tracing::warn!(%error, %host_id, "a host has taken over its drain, but the store keeps it too");
+            false
+        }
+    }
+}
+
+async fn remove_later(store: &StoreHandle, host_id: &HostId, mark: &DrainMark, set_unix_ms: Option<u64>) {
+    for _ in 0..REMOVED_WITHIN {
+        tokio::time::sleep(OFFERED_EVERY).await;
+        if remove(store, host_id, mark, set_unix_ms).await {
+            return;
+        }
+        if set_unix_ms.is_none() {
+            // It was not stored at all, as the one that a host had kept whose place this one has taken.
+            return;
+        }
+    }
+    tracing::error!(%host_id, "the store keeps a drain that the host has taken over: a restart offers it again");
 }
 
 async fn taken_over(shared: &Shared, host_id: &HostId, kept: DrainKept, mark: DrainMark) {
@@ -80,4 +132,105 @@ pub(crate) async fn ask(
 ) -> Option<Result<DrainKept, String>> {
     let link = shared.links.get(host_id).filter(|link| link.keeps_drain())?;
     shared.links.ask_drain(host_id, &link, drain, ANSWER_WITHIN).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use futures::StreamExt;
+    use tokio::sync::mpsc;
+    use usher_proto::{SetDrainAnswer, v1::attach_response::Message};
+    use usher_types::{DrainMode, PolicyChange};
+
+    use super::*;
+    use crate::{
+        links::HostOutput,
+        metrics::Metrics,
+        placing::testing,
+        store::{DrainRecord, MemoryStore, Store, StoreError, Stored},
+    };
+
+    /// A disk that can be read and takes no ends of drains.
+    struct Full(MemoryStore);
+
+    impl Store for Full {
+        fn load(&mut self) -> Result<Stored, StoreError> {
+            self.0.load()
+        }
+
+        fn commit(&mut self, writes: &[Write]) -> Result<(), StoreError> {
+            if writes.iter().any(|write| matches!(write, Write::DeleteDrain(_) | Write::DeleteDrainSetAt(..)))
+            {
+                return Err(StoreError::Closed { path: PathBuf::from("full") });
+            }
+            self.0.commit(writes)
+        }
+    }
+
+    fn mark() -> DrainMark {
+        let (reason, author) = ("disk".to_owned(), "ann".to_owned());
+        let drain = Drain { mode: DrainMode::Persistent, reason, author, no_reconnect: false };
+        DrainMark { drain, boot_id: None }
+    }
+
+    fn record(set_unix_ms: u64) -> DrainRecord {
+        DrainRecord { drain: mark().drain, boot_id: None, set_unix_ms }
+    }
+
+    fn host() -> HostId {
+        HostId::new("a").unwrap()
+    }
+
+    /// A store with a mark in it, which is handed over to a host whose words come out.
+    async fn handing_over(
+        store: impl Store + 'static,
+    ) -> (Arc<Shared>, StoreHandle, HostOutput, mpsc::Receiver<FarmCommand>) {
+        let store = StoreHandle::inline(Path::new("memory"), Metrics::new("0", "none"), store);
+        store.put_drain(host(), record(1)).await.unwrap();
+        let (mut farm, ledger) = testing::farm(&PolicyChange::default(), &[("a", 1)]);
+        farm.set_drain(&host(), Some(mark()));
+        let (shared, commands) = testing::shared_in_time(&mut farm, ledger);
+        let (link, output) = HostLink::new(1, 8);
+        shared.links.open(host(), link.clone());
+        tokio::spawn(hand_over(shared.clone(), store.clone(), host(), link, mark()));
+        (shared, store, output, commands)
+    }
+
+    async fn asked(output: &mut HostOutput) -> u64 {
+        let asked = output.next().await.unwrap().unwrap().message;
+        let Some(Message::SetDrain(asked)) = asked else { panic!("{asked:?}") };
+        asked.nonce
+    }
+
+    /// The host keeps the drain that it was asked to keep.
+    fn keeps(shared: &Shared, nonce: u64) {
+        let kept = DrainKept { before: None, holds: Some(mark().drain) };
+        shared.links.drain_answered(&host(), SetDrainAnswer { nonce, outcome: Ok(kept) });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_host_that_has_taken_its_drain_over_is_not_asked_again_though_the_store_takes_nothing() {
+        let (shared, store, mut output, mut commands) = handing_over(Full(MemoryStore::new("c"))).await;
+        keeps(&shared, asked(&mut output).await);
+        let told = commands.recv().await;
+        assert!(matches!(&told, Some(FarmCommand::DrainKept { instead_of: Some(_), .. })), "{told:?}");
+        let again = tokio::time::timeout(Duration::from_secs(600), output.next()).await;
+        assert!(again.is_err(), "or a drain that was ended on the host comes back: {again:?}");
+        assert_eq!(store.load().await.unwrap().drains.len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_drain_that_was_set_while_an_older_one_was_handed_over_stays_stored() {
+        for newer in [None, Some(record(2))] {
+            let (shared, store, mut output, mut commands) = handing_over(MemoryStore::new("c")).await;
+            let nonce = asked(&mut output).await;
+            if let Some(newer) = &newer {
+                store.put_drain(host(), newer.clone()).await.unwrap();
+            }
+            keeps(&shared, nonce);
+            commands.recv().await.unwrap();
+            assert_eq!(store.load().await.unwrap().drains.get(&host()), newer.as_ref());
+        }
+    }
 }

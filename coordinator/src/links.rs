@@ -1,8 +1,9 @@
 //! The open streams of hosts, and the questions that are on their way through them.
 //!
 //! Anyone may send to a host: a placement tells it of a place, an operator drains it. Each stream has a bounded queue;
-//! a host that does not read fills its own, is cut off and connects again, and then gets the whole truth anew. Nobody
-//! else ever waits for it.
+//! a host that does not read is cut off and connects again, and then gets the whole truth anew. Nobody else ever waits for
+//! it. It is cut off when its queue is full, and long before that when nothing of it has gone out for a minute: a full queue
+//! may hold tens of MiB, and the ticks alone fill it only after hours.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,7 +16,10 @@ use std::{
 };
 
 use futures::{Stream, StreamExt};
-use tokio::sync::{Notify, mpsc};
+use tokio::{
+    sync::{Notify, mpsc},
+    time::Instant,
+};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
@@ -28,6 +32,8 @@ use usher_types::{BootTime, Drain, HostId, KeyHasher, RefusalReason, Token};
 
 /// Messages that may wait for one host: more than a full book of places after a reconnect.
 pub(crate) const OUTBOX: usize = 16_384;
+/// A host of whose queue nothing goes out for so long does not read. Longer than any way is busy with one message.
+const READS_WITHIN: Duration = Duration::from_secs(60);
 
 /// Other coordinators that callers are told of.
 const MOST_OTHERS: usize = 4;
@@ -44,6 +50,9 @@ pub(crate) struct HostLink {
     /// Of the stream.
     pub stream_epoch: u64,
     outbox: mpsc::Sender<Option<Outgoing>>,
+    opened: Instant,
+    /// When something last went out, or the queue was last found empty; milliseconds since it was opened.
+    moved_ms: Arc<AtomicU64>,
     /// The stream is to end: it was replaced, or its host does not read.
     pub ended: CancellationToken,
     /// The stream ends without what still waits in the queue.
@@ -63,13 +72,18 @@ impl HostLink {
     pub(crate) fn new(stream_epoch: u64, capacity: usize) -> (Arc<Self>, HostOutput) {
         let (outbox, queue) = mpsc::channel::<Option<Outgoing>>(capacity);
         let cut = CancellationToken::new();
+        let (opened, moved_ms) = (Instant::now(), Arc::new(AtomicU64::new(0)));
+        let moved = moved_ms.clone();
         let output = ReceiverStream::new(queue)
+            .inspect(move |_| moved.store(millis_since(opened), Ordering::Relaxed))
             .take_while(|next| std::future::ready(next.is_some()))
             .filter_map(std::future::ready)
             .take_until(cut.clone().cancelled_owned());
         let link = Self {
             stream_epoch,
             outbox,
+            opened,
+            moved_ms,
             ended: CancellationToken::new(),
             cut,
             pings: AtomicU64::new(0),
@@ -99,9 +113,10 @@ impl HostLink {
         let _ = self.outbox.try_send(Some(Err(why)));
     }
 
-    /// Queues a message. A host whose queue is full is cut off.
+    /// Queues a message. A host that does not read is cut off.
     pub(crate) fn send(&self, message: Message) -> bool {
-        let sent = self.outbox.try_send(Some(Ok(v1::AttachResponse { message: Some(message) }))).is_ok();
+        let sent = !self.is_stuck()
+            && self.outbox.try_send(Some(Ok(v1::AttachResponse { message: Some(message) }))).is_ok();
         if !sent && !self.outbox.is_closed() {
             tracing::warn!(
                 stream_epoch = self.stream_epoch,
@@ -111,6 +126,17 @@ impl HostLink {
             self.ended.cancel();
         }
         sent
+    }
+
+    /// Whether messages have waited for long and none of them went out. The queue grows by what is sent only, so nobody else
+    /// need look.
+    fn is_stuck(&self) -> bool {
+        let now_ms = millis_since(self.opened);
+        if self.outbox.capacity() == self.outbox.max_capacity() {
+            self.moved_ms.store(now_ms, Ordering::Relaxed);
+            return false;
+        }
+        Duration::from_millis(now_ms.saturating_sub(self.moved_ms.load(Ordering::Relaxed))) > READS_WITHIN
     }
 
     /// Whether the host answers a ping within `limit`.
@@ -167,6 +193,10 @@ impl HostLink {
         self.ponged.notify_waiters();
         self.ponged.notify_one();
     }
+}
+
+fn millis_since(opened: Instant) -> u64 {
+    u64::try_from(opened.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A question to a host, and its answer when it comes.
@@ -384,106 +414,4 @@ impl<F: FnMut()> Drop for Forget<F> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_host_that_does_not_read_is_cut_off() {
-        let (link, output) = HostLink::new(1, 2);
-        let tick = || Message::Tick(v1::Tick { tick: 1, ..v1::Tick::default() });
-        assert!(link.send(tick()) && link.send(tick()));
-        assert!(!link.ended.is_cancelled());
-        assert!(!link.send(tick()));
-        assert!(link.ended.is_cancelled());
-        assert_eq!(output.count().await, 0, "nothing more goes out");
-    }
-
-    #[tokio::test]
-    async fn a_stream_ends_after_its_last_message_though_its_link_is_still_held() {
-        let (link, output) = HostLink::new(1, 8);
-        link.send(Message::Tick(v1::Tick { tick: 1, ..v1::Tick::default() }));
-        link.finish();
-        assert_eq!(output.count().await, 1);
-        assert!(!link.send(Message::Tick(v1::Tick { tick: 2, ..v1::Tick::default() })));
-    }
-
-    #[tokio::test]
-    async fn the_end_of_a_stream_leaves_the_one_that_replaced_it_whatever_their_epochs() {
-        let (links, host_id) = (Links::default(), HostId::new("N1").unwrap());
-        let ((old, _to_old), (new, _to_new)) = (HostLink::new(1, 8), HostLink::new(1, 8));
-        links.open(host_id.clone(), old.clone());
-        links.open(host_id.clone(), new.clone());
-        assert!(old.ended.is_cancelled());
-        links.close(&host_id, &old);
-        assert!(links.send(&host_id, Message::Tick(v1::Tick { tick: 1, ..v1::Tick::default() })));
-        links.end(&host_id, 2);
-        assert!(!new.ended.is_cancelled(), "another stream is meant");
-        links.end(&host_id, 1);
-        assert!(new.ended.is_cancelled());
-        links.close(&host_id, &new);
-        assert_eq!(links.len(), 0);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_ping_is_answered_or_times_out() {
-        let (link, mut sent) = HostLink::new(1, 8);
-        assert!(!link.answers(Duration::from_secs(2)).await);
-        let other = link.clone();
-        let answering = tokio::spawn(async move {
-            while let Some(Ok(v1::AttachResponse { message: Some(Message::Ping(ping)) })) = sent.next().await
-            {
-                other.pong(ping.nonce);
-            }
-        });
-        assert!(link.answers(Duration::from_secs(2)).await);
-        answering.abort();
-    }
-
-    #[test]
-    fn one_host_alone_names_no_other_coordinator_where_most_know_better() {
-        let links = Links::default();
-        for n in 0..5 {
-            let (link, _output) = HostLink::new(1, 8);
-            let others = match n {
-                0 => vec!["evil:1".to_owned(), "evil:1".to_owned(), "evil:1".to_owned()],
-                1 => Vec::new(),
-                2 => vec!["c2:7443".to_owned()],
-                _ => vec!["c2:7443".to_owned(), "c3:7443".to_owned()],
-            };
-            link.set_others(others);
-            links.open(HostId::new(format!("N{n}")).unwrap(), link);
-        }
-        assert_eq!(links.other_coordinators(), ["c2:7443", "c3:7443"]);
-        assert!(Links::default().other_coordinators().is_empty());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_host_answers_for_itself_only() {
-        let (links, token) = (Links::default(), crate::placing::testing::request("R1").token);
-        let (asked, other) = (HostId::new("N1").unwrap(), HostId::new("N2").unwrap());
-        let (link, _sent) = HostLink::new(1, 8);
-        links.open(asked.clone(), link);
-        let (key, limit) = ((token.clone(), 1), Duration::from_millis(250));
-        let ask = links.ask_consent(&asked, v1::ExpectSession::default(), key, limit);
-        let answers = async {
-            assert!(!links.consent(&other, &token, 1, Ok(())), "nobody asked it");
-            assert!(links.consent(&asked, &token, 1, Err(RefusalReason::MaxUsers)));
-        };
-        assert_eq!(tokio::join!(ask, answers).0, Some(Err(RefusalReason::MaxUsers)));
-        let answers = async {
-            links.session_checked(&other, 1, Some(true));
-            links.session_checked(&asked, 1, Some(false));
-        };
-        assert_eq!(tokio::join!(links.ask_session(&asked, "7", "alice", limit), answers).0, Some(false));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_question_that_nobody_answers_ends_in_silence_and_is_forgotten() {
-        let links = Links::default();
-        let (link, _sent) = HostLink::new(1, 8);
-        let host_id = HostId::new("N1").unwrap();
-        links.open(host_id.clone(), link);
-        assert_eq!(links.ask_session(&host_id, "1", "alice", Duration::from_millis(250)).await, None);
-        assert_eq!(links.checks.len(), 0);
-    }
-}
+mod tests;

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use usher_client::{Cause, Client as Library, Config, Error, NoLocal, Outcome, Placement, Request};
@@ -125,20 +126,24 @@ async fn a_no_is_kept_whole() {
     assert!(matches!(library.place(login(2).dry_run()).await, Err(Error::Refused(_))));
 }
 
-/// Logins one after the other until `end`, from several tasks; each must get a host.
-async fn keep_logging_in(library: &Library, end: Instant) -> Vec<(Placement, Duration)> {
-    let logins = (0..8).map(|task| {
-        let library = library.clone();
+const TASKS: usize = 8;
+
+/// Logins one after the other until `end`, from several tasks; each must get a host. Counts those that wait for theirs.
+async fn keep_logging_in(library: &Library, end: Instant, under_way: &Arc<AtomicUsize>) -> Vec<Placement> {
+    let logins = (0..TASKS).map(|task| {
+        let (library, under_way) = (library.clone(), under_way.clone());
         tokio::spawn(async move {
             let mut placed = Vec::new();
             for number in 0.. {
                 if Instant::now() >= end {
                     break;
                 }
-                let began = Instant::now();
                 let request = Request::new("desk").id(format!("{task}-{number}"));
-                placed.push((library.place(request).await.unwrap(), began.elapsed()));
-                library.report(&placed.last().unwrap().0, Outcome::Cancelled);
+                under_way.fetch_add(1, Ordering::Relaxed);
+                let placement = library.place(request).await.unwrap();
+                under_way.fetch_sub(1, Ordering::Relaxed);
+                library.report(&placement, Outcome::Cancelled);
+                placed.push(placement);
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
             placed
@@ -158,20 +163,24 @@ async fn a_coordinator_that_is_killed_in_the_middle_of_calls_fails_none() {
     let first = library.place(login(0)).await.unwrap();
     let used = first.coordinator().unwrap().to_owned();
     let end = Instant::now() + Duration::from_secs(6);
+    let under_way = Arc::new(AtomicUsize::new(0));
     let running = tokio::spawn({
-        let library = library.clone();
-        async move { keep_logging_in(&library, end).await }
+        let (library, under_way) = (library.clone(), under_way.clone());
+        async move { keep_logging_in(&library, end, &under_way).await }
     });
     tokio::time::sleep(Duration::from_secs(1)).await;
     let killed = farm.coordinators.iter_mut().find(|c| c.grpc.to_string() == used).unwrap();
+    // Each of them then waits for its answer.
+    freeze(killed).await;
+    wait_until("all to wait for it", LONG, async || under_way.load(Ordering::Relaxed) == TASKS).await;
     killed.kill();
     tokio::time::sleep(Duration::from_secs(2)).await;
     killed.restart().await;
     let placed = running.await.unwrap();
-    let longest = placed.iter().map(|(_, took)| *took).max().unwrap();
-    assert!(placed.iter().all(|(placement, _)| !placement.is_local()), "somebody answered each time");
-    assert!(longest < Duration::from_secs(2), "{longest:?}");
-    let others = placed.iter().filter(|(placement, _)| placement.coordinator() != Some(&used));
+    assert!(placed.iter().all(|placement| !placement.is_local()), "somebody answered each time");
+    let interrupted = placed.iter().filter(|placement| placement.attempts() > 1).count();
+    assert!(interrupted >= TASKS, "calls were under way: {interrupted}");
+    let others = placed.iter().filter(|placement| placement.coordinator() != Some(&used));
     assert!(others.count() > 10, "the other one took over");
 }
 
@@ -184,19 +193,12 @@ async fn case_137_a_coordinator_that_hangs_is_left_for_the_other_one_and_found_a
         farm.coordinators.iter().position(|c| Some(c.grpc.to_string().as_str()) == first.coordinator());
     let used = used.unwrap();
     freeze(&farm.coordinators[used]).await;
-    let began = Instant::now();
     let placed = library.place(login(1)).await.unwrap();
     assert!(!placed.is_local() && placed.coordinator() != first.coordinator());
-    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
     assert_eq!(placed.attempts(), 2, "one id, counted up");
     for number in 2..20 {
-        let began = Instant::now();
-        library.place(login(number)).await.unwrap();
-        assert!(
-            began.elapsed() < Duration::from_millis(500),
-            "it is not waited for again: {:?}",
-            began.elapsed()
-        );
+        let placed = library.place(login(number)).await.unwrap();
+        assert_eq!(placed.attempts(), 1, "it is not waited for again");
     }
     farm.coordinators[used].thaw();
     // The one id has one place in the end, although two coordinators saw the call.
@@ -340,7 +342,7 @@ fn aside(folder: &Path) -> usize {
 #[tokio::test]
 async fn a_gateway_that_starts_with_every_coordinator_gone_decides_by_its_file() {
     let mut farm = Several::start(1, &THREE).await;
-    let config = farm.config().deadline(Duration::from_millis(500)).cache(farm.cache());
+    let config = farm.config().deadline(Duration::from_secs(1)).cache(farm.cache());
     let library = Library::connect(config.clone()).unwrap();
     wait_until("the file", LONG, async || farm.cache().exists()).await;
     drop(library);

@@ -146,11 +146,11 @@ async fn case_136_a_coordinator_that_stood_still_while_another_placed_says_stale
 
 #[tokio::test]
 async fn case_137_a_reservation_ends_on_time_although_every_coordinator_was_restarted_meanwhile() {
-    // Half of the case's 30 s, 20 s and 25 s.
-    const TTL: Duration = Duration::from_secs(15);
+    // The case's own times: what is between them is what a busy machine needs for a restart and for the agent to come back.
+    const TTL: Duration = Duration::from_secs(30);
     let mut site = Site::start(2).await;
     let clients = site.clients("g1");
-    let policy = v1::Policy { reservation_ttl_ms: Some(15_000), ..Default::default() };
+    let policy = v1::Policy { reservation_ttl_ms: Some(30_000), ..Default::default() };
     for client in &clients {
         client.apply("desk", policy.clone()).await.unwrap();
     }
@@ -165,22 +165,22 @@ async fn case_137_a_reservation_ends_on_time_although_every_coordinator_was_rest
         counted(&clients[0]).await == Some(1) && counted(&clients[1]).await == Some(1)
     })
     .await;
-    for (number, at) in [(0, 10.0), (1, 12.5)] {
+    for (number, at) in [(0, 15.0), (1, 20.0)] {
         pass("the time of the restart", given + Duration::from_secs_f64(at)).await;
         site.coordinators[number].kill();
         site.coordinators[number].restart().await;
     }
-    let mut counts = 0;
+    let mut has_counted = [false; 2];
     while given.elapsed() < TTL - Duration::from_millis(300) {
         assert_eq!(agent.held(1), ["R1"], "after {:?}", given.elapsed());
-        for client in &clients {
+        for (client, has_counted) in clients.iter().zip(&mut has_counted) {
             // Its first report comes a moment after its stream.
-            counts += usize::from(counted(client).await == Some(1));
+            *has_counted |= counted(client).await == Some(1);
         }
         pass("a moment", Instant::now() + Duration::from_millis(50)).await;
     }
-    assert!(counts > 10, "the restarted ones have counted it: {counts}");
-    let rest = Duration::from_secs_f64(17.5).saturating_sub(given.elapsed());
+    assert_eq!(has_counted, [true; 2], "the restarted ones have counted it");
+    let rest = Duration::from_secs(35).saturating_sub(given.elapsed());
     for client in &clients {
         wait_until("it to be gone everywhere", rest, async || counted(client).await == Some(0)).await;
     }

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
@@ -156,6 +156,45 @@ async fn a_no_is_an_answer_in_python_and_is_not_asked_again() {
     assert_eq!((code, said.as_str()), (1, ""));
     assert!(error.starts_with("no host: UNKNOWN_POOL: "), "{error}");
     assert!(started.elapsed() < LONG);
+}
+
+#[tokio::test]
+async fn a_deadline_that_is_too_short_in_python_is_said_as_one() {
+    let scene = Scene::set().await;
+    scene.farm.coordinator.freeze();
+    scene.second.freeze();
+    let (code, said, error) = scene.run(&["--pool", "desk", "--deadline", "0.04"]).await;
+    assert_eq!((code, said.as_str()), (1, ""));
+    assert!(error.starts_with("no host: ") && error.lines().count() == 1, "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_speaks_late_or_breaks_off_in_python_is_waited_for_and_its_end_is_told() {
+    let scene = Scene::set().await;
+    let late = async {
+        let (mut stream, _) = tokio::time::timeout(LONG, scene.door.accept()).await.unwrap().unwrap();
+        // Longer than a connection may take.
+        tokio::time::sleep(Duration::from_millis(3500)).await;
+        stream.write_all(b"SSH-2.0-late\r\n").await.unwrap();
+    };
+    let (run, ()) = tokio::join!(scene.run(&["--pool", "desk"]), late);
+    assert_eq!(run, (0, "connected to h2: SSH-2.0-late\n".to_owned(), String::new()));
+    told(&scene.agents[1][0], v1::Outcome::Ended).await;
+
+    let breaks_off = async {
+        let (stream, _) = tokio::time::timeout(LONG, scene.door.accept()).await.unwrap().unwrap();
+        told(&scene.agents[1][0], v1::Outcome::Connected).await;
+        stream.set_zero_linger().unwrap();
+    };
+    let ((code, _, error), ()) = tokio::join!(scene.run(&["--pool", "desk"]), breaks_off);
+    assert_eq!((code, error.lines().count()), (1, 1), "{error}");
+    assert!(error.starts_with("the connection to h2 broke: "), "{error}");
+    scene.agents[1][0]
+        .hears("the end", |heard| match heard {
+            Heard::OutcomeNotice(told) => (told.outcome() == v1::Outcome::Ended).then_some(()),
+            _ => None,
+        })
+        .await;
 }
 
 #[test]

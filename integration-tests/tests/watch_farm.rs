@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use tonic::transport::Endpoint;
 use tonic::{Code, Status, Streaming};
 use usher_integration_tests::{Client, FakeAgent, Farm, LONG, hello, load, place, reason, wait_for};
 use usher_proto::v1::{self, watch_farm_response::Event};
@@ -16,6 +17,8 @@ struct Reader {
     instance: String,
     resync: v1::WatchResync,
     starts: u32,
+    /// A bookmark has come since the last start, or there was none.
+    is_whole: bool,
     /// The latest of each host, with what was told of it once.
     hosts: BTreeMap<String, v1::WatchedHost>,
     pools: BTreeMap<String, v1::WatchedPool>,
@@ -30,6 +33,7 @@ impl Reader {
             instance: String::new(),
             resync: v1::WatchResync::Unspecified,
             starts: 0,
+            is_whole: true,
             hosts: BTreeMap::new(),
             pools: BTreeMap::new(),
         }
@@ -43,6 +47,7 @@ impl Reader {
         match message.event.unwrap() {
             Event::Start(start) => {
                 self.starts += 1;
+                self.is_whole = false;
                 (self.resync, self.instance) = (start.resync(), start.instance_id);
             }
             Event::Changes(changes) => {
@@ -57,7 +62,11 @@ impl Reader {
             }
             Event::Bookmark(_) => is_bookmark = true,
         }
-        assert!(message.revision >= self.revision || message.revision == 0);
+        if is_bookmark {
+            self.is_whole = true;
+        }
+        assert_eq!(message.revision > 0, self.is_whole, "half a farm is known up to nowhere");
+        assert!(message.revision >= self.revision || !self.is_whole);
         self.revision = message.revision;
         Ok(is_bookmark)
     }
@@ -193,9 +202,12 @@ async fn case_122_watchers_that_do_not_read_are_not_felt_by_calls_on_their_conne
         took.push(call.elapsed());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    // A connection whose window is full holds up every call from then on. A machine that has other work to do holds up some.
     took.sort();
-    let p99 = took[took.len() * 99 / 100];
-    assert!(p99 < Duration::from_millis(200), "{p99:?} of {} calls", took.len());
+    let (median, p90, worst) = (took[took.len() / 2], took[took.len() * 9 / 10], took[took.len() - 1]);
+    assert!(median < Duration::from_millis(50), "{median:?} of {} calls", took.len());
+    assert!(p90 < Duration::from_millis(200), "{p90:?} of {} calls", took.len());
+    assert!(worst < Duration::from_secs(5), "{worst:?} of {} calls", took.len());
     for mut stream in stalled {
         let mut bytes = 0;
         let end = loop {
@@ -209,6 +221,57 @@ async fn case_122_watchers_that_do_not_read_are_not_felt_by_calls_on_their_conne
         assert!(bytes < 1_500_000, "{bytes} bytes lay unread");
     }
 }
+
+/// Windows of 64 KB are what HTTP/2 begins with: a connection that has sent so much asks its stream for nothing any more.
+#[tokio::test]
+async fn case_122_watchers_with_small_windows_that_do_not_read_are_given_up_and_take_no_seat_of_others() {
+    let farm = Farm::start().await;
+    let client = farm.client();
+    let _hosts = farm.agent("hosts").modelled(300).await;
+    wait_for("three hundred hosts", LONG, async || match client.hosts().await.unwrap().len() {
+        300 => Ok(()),
+        other => Err(format!("{other}")),
+    })
+    .await;
+    let endpoint = Endpoint::from_shared(format!("http://{}", farm.coordinator.grpc)).unwrap();
+    let small = endpoint.initial_stream_window_size(64 * 1024 - 1).connect_lazy();
+    let small = Client::of(small, Some("small"));
+    let mut stalled = Vec::new();
+    for _ in 0..STREAMS_OF_ONE {
+        let opened = small.placement.clone().watch_farm(v1::WatchFarmRequest::default()).await;
+        stalled.push(opened.unwrap().into_inner());
+    }
+    let refused = small.placement.clone().watch_farm(v1::WatchFarmRequest::default()).await.unwrap_err();
+    assert_eq!((refused.code(), reason(&refused).as_str()), (Code::Unavailable, "OVERLOADED"));
+    let mut other = Reader::open(&client, v1::WatchFarmRequest::default()).await;
+    other.until_bookmark().await;
+
+    // The time itself is what is tested: nothing may be read before it is over.
+    tokio::time::sleep(GIVEN_UP_AFTER + Duration::from_secs(5)).await;
+    for mut stream in stalled {
+        let mut messages = 0;
+        let end = loop {
+            match stream.message().await {
+                Ok(Some(_)) => messages += 1,
+                Ok(None) => panic!("a stream that nobody reads is closed with a reason"),
+                Err(status) => break status,
+            }
+        };
+        assert_eq!((end.code(), reason(&end).as_str()), (Code::Aborted, "RESYNC"));
+        assert!(end.message().contains("takes nothing"), "{end:?}");
+        assert!(messages >= 1, "what was on its way is not lost");
+    }
+    wait_for("a stream again", LONG, async || {
+        let request = v1::WatchFarmRequest::default();
+        small.placement.clone().watch_farm(request).await.map(drop).map_err(|status| status.to_string())
+    })
+    .await;
+}
+
+/// Streams of one gateway at once.
+const STREAMS_OF_ONE: usize = 64;
+/// How long a message waits for being taken.
+const GIVEN_UP_AFTER: Duration = Duration::from_secs(30);
 
 fn prost_len(message: &v1::WatchFarmResponse) -> usize {
     // How long it is on the wire, nearly: there is no need to know it to the byte.

@@ -12,6 +12,7 @@ use std::time::Duration;
 use rand::RngExt;
 use rand::rngs::StdRng;
 use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -59,6 +60,9 @@ pub struct Follower {
     services: Vec<Service>,
     coordinators: watch::Sender<Arc<[Coordinator]>>,
     status: watch::Sender<Arc<[ServiceStatus]>>,
+    /// What is known is on the disk, or on its way there.
+    is_saved: bool,
+    saving: Option<JoinHandle<()>>,
 }
 
 impl Follower {
@@ -81,7 +85,9 @@ impl Follower {
             counted: None,
         };
         let services = roster.services().map(service).collect();
-        let follower = Self { roster, lookup, file, losses, rng, services, coordinators, status };
+        let (is_saved, saving) = (true, None);
+        let follower =
+            Self { roster, lookup, file, losses, rng, services, coordinators, status, is_saved, saving };
         (follower, list, fares)
     }
 
@@ -110,7 +116,8 @@ impl Follower {
                 Ok(found) => self.answered(next, &found),
                 Err(error) => self.failed(next, &error.to_string()),
             }
-            self.publish().await;
+            self.publish();
+            self.remember();
         }
     }
 
@@ -160,7 +167,7 @@ impl Follower {
         self.roster.failed(&name, error.to_owned());
     }
 
-    async fn publish(&mut self) {
+    fn publish(&mut self) {
         self.status.send_replace(self.roster.status().into());
         let list: Arc<[Coordinator]> = self.roster.coordinators().into();
         let (before, changed) = {
@@ -176,13 +183,24 @@ impl Follower {
         for new in list.iter().filter(|new| before.iter().all(|before| before.number != new.number)) {
             tracing::info!(coordinator = new.target, "DNS names another coordinator");
         }
-        let (file, known) = (self.file.clone(), self.roster.to_remember());
-        match tokio::task::spawn_blocking(move || file.save(&known)).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "the coordinators that DNS names are not remembered"),
-            Err(error) => tracing::error!(%error, "the coordinators that DNS names are not remembered"),
-        }
         self.coordinators.send_replace(list);
+        self.is_saved = false;
+    }
+
+    /// Remembers whom DNS named, for the next start. The list is in use without waiting for it: a state disk that hangs keeps no
+    /// coordinator from anybody. What it is still busy with is followed by the newest, and not by all in between.
+    fn remember(&mut self) {
+        let is_busy = self.saving.as_ref().is_some_and(|saving| !saving.is_finished());
+        if self.is_saved || is_busy {
+            return;
+        }
+        self.is_saved = true;
+        let (file, known) = (self.file.clone(), self.roster.to_remember());
+        self.saving = Some(tokio::task::spawn_blocking(move || {
+            if let Err(error) = file.save(&known) {
+                tracing::warn!(%error, "the coordinators that DNS names are not remembered");
+            }
+        }));
     }
 }
 
@@ -324,6 +342,13 @@ mod tests {
         let mut set = Set::new(&["c1:7443", "c2:7443"]);
         set.until(|list| list.len() == 2).await;
         let folder = set.folder;
+        // It is in use before it is on the disk.
+        let saved = async {
+            while RememberedFile::new(folder.path()).load().is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), saved).await.unwrap();
         let dns = Told::default();
         let mut set = Set::start(dns, folder);
         assert_eq!(set.targets(), ["c1:7443", "c2:7443"], "before any answer");
@@ -339,6 +364,22 @@ mod tests {
         set.dns.is_away();
         tokio::time::sleep(Duration::from_secs(86_400)).await;
         assert_eq!(set.targets().len(), 3, "the last answer holds");
+    }
+
+    #[test]
+    fn a_disk_that_hangs_keeps_no_new_coordinator_from_the_agent() {
+        // One thread for the disk, and it hangs.
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build();
+        runtime.unwrap().block_on(async {
+            let (dns, folder) = (Told::default(), tempfile::tempdir().unwrap());
+            dns.says(&["c1:7443", "c2:7443"]);
+            let (_let_go, hangs) = std::sync::mpsc::channel::<()>();
+            tokio::task::spawn_blocking(move || hangs.recv());
+            let mut set = Set::start(dns, folder);
+            let known = set.list.wait_for(|list| list.len() == 2);
+            assert!(tokio::time::timeout(Duration::from_secs(20), known).await.is_ok());
+        });
     }
 
     #[tokio::test(start_paused = true)]

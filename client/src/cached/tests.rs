@@ -111,12 +111,33 @@ fn a_file_with_a_right_sum_and_hostile_content_is_not_used_either() {
         ..v1::WatchFarmResponse::default()
     };
     let body = |bytes: &[u8]| [head.as_bytes(), b"\n", bytes].concat();
+    let message = |event| v1::WatchFarmResponse { revision: 1, event: Some(event), held_ms: 0 };
+    let start = message(Event::Start(v1::FarmStart {
+        farm: "f".into(),
+        instance_id: "i".into(),
+        ..v1::FarmStart::default()
+    }));
+    let nobody = message(Event::Changes(v1::FarmChanges {
+        hosts: vec![v1::WatchedHost::default()],
+        ..v1::FarmChanges::default()
+    }));
+    let huge = message(Event::Changes(v1::FarmChanges {
+        gone_hosts: vec![String::new(); MOST_IN_ONE],
+        ..v1::FarmChanges::default()
+    }));
+    let told = |change: &v1::WatchFarmResponse| {
+        let all = [&start, change, &bookmark].map(Message::encode_length_delimited_to_vec).concat();
+        body(&all)
+    };
+    assert!(with(&told(&message(Event::Changes(v1::FarmChanges::default())))).is_ok());
     for (what, rest) in [
         ("no head", b"\n".to_vec()),
         ("another head", b"{\"farm\":1}\n".to_vec()),
         ("nothing in it", body(&[])),
         ("an end without a beginning", body(&bookmark.encode_length_delimited_to_vec())),
         ("no message", body(&[5, 255, 255, 255, 255, 255])),
+        ("nonsense before the end", told(&nobody)),
+        ("a message that no wire carries", told(&huge)),
         ("a length without an end", body(&[255; 12])),
     ] {
         assert!(matches!(with(&rest), Err(Unusable::OtherFormat)), "{what}");
@@ -132,4 +153,21 @@ fn what_is_set_aside_is_kept_for_people_but_not_for_ever() {
         assert!(aside.exists() && !path.exists());
     }
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), KEPT_ASIDE);
+}
+
+#[test]
+fn a_large_farm_is_written_in_messages_that_are_read_again() {
+    let mut large = known();
+    let first = large.hosts["h1"].clone();
+    for number in 0..300 {
+        let replicas = v1::WatchedReplicas { resource_ids: vec!["x".repeat(100); 100], unlisted: false };
+        let told =
+            v1::WatchedHost { host_id: format!("h{number}"), replicas: Some(replicas), ..first.told.clone() };
+        large.hosts.insert(told.host_id.as_str().into(), Arc::new(Host { told, ..(*first).clone() }));
+    }
+    assert!(messages(&large).iter().all(|message| message.encoded_len() < 2 * FULL_BYTES));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("farm.cache");
+    write(&path, &large, &here()).unwrap();
+    assert_eq!(read(&path, None, MAX_AGE, &here()).unwrap().0.hosts.len(), 300);
 }

@@ -89,6 +89,7 @@ fn host(host: &Host) -> Option<WatchedHost> {
             .as_ref()
             .map(|told| (availability(told), finite(told.error_share_percent), host.timed_at)),
         background: finite(told.background),
+        background_is_borrowed: told.background_borrowed,
         users: told.users,
         pending_users: told.pending_users,
         places: told.pending_places,

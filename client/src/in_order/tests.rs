@@ -40,23 +40,43 @@ async fn a_no_is_an_answer_and_nobody_else_is_asked() {
     assert!(matches!(&failure, CallFailure::Refused(status) if status.message() == "0"), "{failure:?}");
 }
 
+fn says(code: Code, reason: &str, hosts: usize) -> Status {
+    let hosts = (0..hosts).map(|host| (format!("host:{host}"), "x".to_owned())).collect();
+    status(code, reason, "m", hosts, None)
+}
+
 #[tokio::test]
-async fn an_overloaded_coordinator_has_not_answered() {
+async fn one_that_cannot_tell_now_or_sees_too_little_is_passed_over_for_one_that_is_well() {
     let ((_a, first), (_b, second)) = (listening().await, listening().await);
-    let answer = in_order(&[&first, &second])
-        .call(async |_channel, this: Try| match this.earlier {
-            0 => Err(status(
-                Code::Unavailable,
-                reason::OVERLOADED,
-                "full",
-                std::collections::HashMap::new(),
-                None,
-            )),
-            earlier => Ok(Response::new(earlier)),
+    for (code, reason) in [
+        (Code::Unavailable, reason::OVERLOADED),
+        (Code::Unavailable, reason::STALE),
+        (Code::Unavailable, reason::ALL_OFFLINE),
+        (Code::Unavailable, reason::NO_CONSENT),
+        (Code::NotFound, reason::UNKNOWN_POOL),
+    ] {
+        let answer = in_order(&[&first, &second])
+            .call(async |_channel, this: Try| match this.earlier {
+                0 => Err(says(code, reason, 0)),
+                earlier => Ok(Response::new(earlier)),
+            })
+            .await;
+        assert_eq!(answer.ok(), Some(1), "{reason}");
+    }
+}
+
+#[tokio::test]
+async fn a_no_that_nobody_knows_better_than_counts() {
+    let ((_a, first), (_b, second), closed) = (listening().await, listening().await, closed().await);
+    let failure = in_order(&[&first, &second, &closed])
+        .call::<()>(async |_channel, this: Try| match this.earlier {
+            0 => Err(says(Code::Unavailable, reason::ALL_OFFLINE, 2)),
+            _ => Err(says(Code::Unavailable, reason::ALL_OFFLINE, 1)),
         })
         .await
-        .unwrap();
-    assert_eq!(answer, 1);
+        .unwrap_err();
+    let CallFailure::Refused(status) = failure else { panic!("{failure:?}") };
+    assert_eq!(usher_proto::error::error_info(&status).unwrap().metadata.len(), 2, "the one that says more");
 }
 
 #[tokio::test]

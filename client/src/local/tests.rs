@@ -71,7 +71,8 @@ fn request(id: &str) -> Request {
 }
 
 async fn host_of(local: &Arc<Local>, request: Request, now: BootTime) -> Result<String, NoLocal> {
-    local.decide(request, MAX_AGE, now).await.map(|(placement, _)| placement.host_id)
+    let deadline = Instant::now() + Duration::from_secs(10);
+    local.decide(request, MAX_AGE, now, deadline).await.map(|(placement, _)| placement.host_id)
 }
 
 #[tokio::test]
@@ -209,4 +210,31 @@ async fn hosts_told_of_in_words_that_make_no_sense_are_left_out() {
     odd.load.as_mut().unwrap().cpu_percent = Some(-5.0);
     let local = knowing(&known(vec![wrong, other, elsewhere, odd]));
     assert_eq!(host_of(&local, request("r"), AS_OF).await.unwrap(), "odd");
+}
+
+#[tokio::test]
+async fn many_places_move_to_a_newer_farm_and_one_is_ended_among_them() {
+    const EACH: u32 = 300;
+    let limit = v1::UserLimit { limit: Some(v1::user_limit::Limit::Users(3 + EACH)) };
+    let policy = v1::Policy { max_users: Some(limit), ..v1::Policy::default() };
+    let local = knowing(&known_with(policy.clone(), vec![told("a"), told("b")]));
+    for number in 0..2 * EACH {
+        host_of(&local, request(&format!("r{number}")), AS_OF).await.unwrap();
+    }
+    let newer = known_with(policy, vec![told("a"), told("b")]);
+    local.learn(Basis { known: newer, came_at: AS_OF, age_then: Duration::ZERO });
+    let full = Err(NoLocal::Refused { reason: "MAX_USERS", hosts: Vec::new() });
+    let one_more = async |id: &str| {
+        let host = host_of(&local, request(id), AS_OF).await;
+        host.map_err(|no| match no {
+            NoLocal::Refused { reason, .. } => NoLocal::Refused { reason, hosts: Vec::new() },
+            other => other,
+        })
+    };
+    assert_eq!(one_more("x").await, full);
+    // Whoever reports is not held up, however many there are.
+    let placed = host_of(&local, request("r7"), AS_OF).await;
+    local.report("r7", Outcome::Failed, AS_OF);
+    assert_eq!(one_more("x").await, placed);
+    assert_eq!(one_more("y").await, full);
 }

@@ -29,9 +29,9 @@ async fn who_is_silent_comes_last_until_it_answers() {
     let peers = Peers { peers: vec![peer(1), peer(2)] };
     peers.peers[0].failed("gone".to_owned());
     assert_eq!(order(&peers), ["c2", "c1"]);
-    assert!(!peers.are_down());
+    assert!(peers.down_for().is_none());
     peers.peers[1].failed("gone".to_owned());
-    assert!(peers.are_down());
+    assert!(peers.down_for().is_some());
     peers.peers[0].answered(QUICK);
     assert_eq!(order(&peers), ["c1", "c2"]);
 }
@@ -70,4 +70,20 @@ async fn who_waits_for_a_connection_is_told_why_there_is_none() {
     assert_eq!(peer.channel(Duration::from_secs(1)).await.unwrap_err(), "not connected yet");
     peer.link.send_replace(Link::Down("refused".to_owned()));
     assert_eq!(peer.channel(Duration::from_secs(1)).await.unwrap_err(), "refused");
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_nobody_was_asked_for_long_is_no_silence() {
+    let peers = Peers { peers: vec![peer(1), peer(2)] };
+    peers.peers.iter().for_each(|peer| peer.answered(QUICK));
+    tokio::time::advance(Duration::from_secs(3600)).await;
+    peers.peers[0].failed("gone".to_owned());
+    tokio::time::advance(Duration::from_secs(60)).await;
+    assert_eq!(peers.down_for(), None, "one is well");
+    peers.peers[1].failed("gone".to_owned());
+    tokio::time::advance(Duration::from_secs(1)).await;
+    peers.peers[1].failed("still gone".to_owned());
+    assert_eq!(peers.down_for(), Some(Duration::from_secs(1)), "since the last one became it");
+    peers.peers[0].answered(QUICK);
+    assert_eq!(peers.down_for(), None);
 }

@@ -75,7 +75,8 @@ impl FarmTask {
                 let Some(wrong) = self.farm.follow_binding(&certificate, host_id) else { return };
                 tracing::warn!(
                     certificate, host_id = %wrong, belongs_to,
-                    "a certificate belongs to another host than the one that came with it here: that one is cut off"
+                    "a certificate belongs to another host than the one that came with it here: that one is cut off, and is \
+                     listed no more once it is OFFLINE"
                 );
                 if let Some(link) = self.shared.links.get(&wrong) {
                     link.ended.cancel();

@@ -7,7 +7,7 @@ use tokio::{
     time::timeout,
 };
 use tonic::{Code, Request, Response, Status, Streaming};
-use usher_placement::farm::{AttachRefused, Ticks};
+use usher_placement::farm::{AttachRefused, Attached, Ticks};
 use usher_proto::{
     self as proto,
     error::{self, reason},
@@ -16,7 +16,7 @@ use usher_proto::{
     write,
 };
 use usher_runtime::{identity::Transport, shutdown::Shutdown};
-use usher_types::{FieldFault, Hello, PendingLimit, UserLimit};
+use usher_types::{FieldFault, Hello, HostId, PendingLimit, UserLimit};
 
 use super::{caller, host_stream::HostStream, order::Order, pace::Pace, pages::Pages, unavailable};
 use crate::{
@@ -64,9 +64,8 @@ impl AgentService for Agents {
         if hello.is_virtual {
             self.check_virtual(&hello, certificate.as_deref())?;
         }
-        let admitted = self.register(&hello, certificate).await?;
-        let registered = Registered { shared: &self.shared, hello: Some(&hello) };
-        self.keep_what_lasts(&hello, &admitted).await?;
+        let (admitted, registered) =
+            admit(self.shared.clone(), self.store.clone(), hello.clone(), certificate).await?;
         let (link, output) = HostLink::new(hello.stream_epoch, OUTBOX);
         link.set_keeps_drain(keeps_drain);
         // From here on every new place is told through the link; what was given before is told now.
@@ -96,27 +95,45 @@ impl AgentService for Agents {
 }
 
 /// A host that was let in. If its stream is not served after all, it is not connected either.
-struct Registered<'a> {
-    shared: &'a Arc<Shared>,
-    hello: Option<&'a Hello>,
+#[derive(Debug)]
+struct Registered {
+    shared: Arc<Shared>,
+    hello: Option<Hello>,
 }
 
-impl Registered<'_> {
+impl Registered {
     fn serves(mut self) {
         self.hello = None;
     }
 }
 
-impl Drop for Registered<'_> {
+impl Drop for Registered {
     fn drop(&mut self) {
         if let Some(hello) = self.hello.take() {
-            let (host_id, stream_epoch) = (hello.host_id.clone(), hello.stream_epoch);
+            let (host_id, stream_epoch) = (hello.host_id, hello.stream_epoch);
             let farm = self.shared.farm.clone();
             let detach = FarmCommand::Detach { host_id, stream_epoch, goodbye: None };
             // The queue may be full at this moment, and a drop cannot wait.
             tokio::spawn(async move { farm.send(detach).await });
         }
     }
+}
+
+/// Lets a host in and stores what that has changed. To its end, though the host may give up meanwhile: a bond is in force
+/// from the moment in which the farm lets the host in and is told of once, so nobody else would store it.
+async fn admit(
+    shared: Arc<Shared>,
+    store: StoreHandle,
+    hello: Hello,
+    certificate: Option<String>,
+) -> Result<(Admitted, Registered), Status> {
+    let to_its_end = async move {
+        let admitted = register(&shared, &hello, certificate).await?;
+        let registered = Registered { shared: shared.clone(), hello: Some(hello.clone()) };
+        keep_what_lasts(&shared, &store, &hello.host_id, &admitted.attached).await?;
+        Ok((admitted, registered))
+    };
+    tokio::spawn(to_its_end).await.map_err(|_| Status::internal("the attach failed half way"))?
 }
 
 /// Who comes, and what its program can do.
@@ -174,81 +191,6 @@ impl Agents {
         Err(error::status(code, reason::MAX_VIRTUAL_HOSTS, message, Default::default(), None))
     }
 
-    /// Lets the host in. If another machine holds its id, whoever answers a ping stays.
-    async fn register(&self, hello: &Hello, certificate: Option<String>) -> Result<Admitted, Status> {
-        match self.attach_once(hello, certificate.clone(), false).await? {
-            Err(AttachRefused::InUse { host_id, held_by, claimed_by, .. }) => {
-                let alive = match self.shared.links.get(&host_id) {
-                    Some(link) => link.answers(PING_WITHIN).await,
-                    None => false,
-                };
-                if alive {
-                    tracing::error!(%host_id, held_by, claimed_by, "two machines have one host id, the second is refused");
-                    let in_use = AttachRefused::InUse { host_id, held_by, claimed_by, stream_epoch: 0 };
-                    return Err(refused(&in_use));
-                }
-                self.attach_once(hello, certificate, true).await?.map_err(|why| refused(&why))
-            }
-            other => other.map_err(|why| refused(&why)),
-        }
-    }
-
-    async fn attach_once(
-        &self,
-        hello: &Hello,
-        certificate_name: Option<String>,
-        old_is_dead: bool,
-    ) -> Result<Result<Admitted, AttachRefused>, Status> {
-        let (answer, answered) = oneshot::channel();
-        let hello = Box::new(hello.clone());
-        let command = FarmCommand::Attach { hello, certificate_name, old_is_dead, answer };
-        self.shared.farm.send(command).await.map_err(unavailable)?;
-        answered.await.map_err(unavailable)
-    }
-
-    /// Stores what this attach has changed: all of it, or none.
-    async fn keep_what_lasts(&self, hello: &Hello, admitted: &Admitted) -> Result<(), Status> {
-        let (attached, host_id) = (&admitted.attached, &hello.host_id);
-        let mut writes = Vec::new();
-        if let Some(certificate) = &attached.bind {
-            let (certificate, host, replaces) =
-                (certificate.clone(), host_id.clone(), attached.retired.clone());
-            writes.push(Write::Bind { certificate, host, replaces });
-        }
-        if let Some(retired) = &attached.retired {
-            tracing::info!(%retired, %host_id, "a host was replaced by another one with its certificate name");
-            writes.push(Write::MoveMarks(retired.clone(), host_id.clone()));
-        }
-        if attached.drain_ended {
-            writes.push(Write::DeleteDrain(host_id.clone()));
-        }
-        if writes.is_empty() {
-            return Ok(());
-        }
-        // A host is not turned away because a shared store is.
-        let error = match self.store.write_or_owe(writes).await {
-            Ok(_) => return Ok(()),
-            Err(StoreError::Bound { certificate, host: bound_to }) => {
-                let belongs = Change::Binding(certificate.clone(), Some(bound_to.clone()));
-                let followed = Followed { changes: vec![belongs], revision: 0 };
-                self.shared.farm.send(FarmCommand::Follow(followed)).await.map_err(unavailable)?;
-                tracing::error!(certificate, %bound_to, claimed = %host_id, "a certificate is in use by two hosts");
-                return Err(refused(&AttachRefused::OtherHost {
-                    certificate,
-                    bound_to,
-                    claimed: host_id.clone(),
-                }));
-            }
-            Err(error) => error,
-        };
-        tracing::error!(%error, %host_id, "cannot store what an attach has changed");
-        if let Some(certificate) = attached.bind.clone() {
-            // In force only what is stored: the next attach binds it again.
-            self.shared.farm.send(FarmCommand::Unbind { certificate }).await.map_err(unavailable)?;
-        }
-        Err(Status::unavailable("what this attach changes could not be stored"))
-    }
-
     fn welcome(&self, hello: &Hello, settings: Option<v1::PoolSettings>, link: &HostLink) {
         link.send(Message::Welcome(v1::Welcome {
             coordinator_id: self.shared.coordinator_id.clone(),
@@ -271,6 +213,87 @@ impl Agents {
     }
 }
 
+/// Lets the host in. If another machine holds its id, whoever answers a ping stays.
+async fn register(shared: &Shared, hello: &Hello, certificate: Option<String>) -> Result<Admitted, Status> {
+    match attach_once(shared, hello, certificate.clone(), false).await? {
+        Err(AttachRefused::InUse { host_id, held_by, claimed_by, .. }) => {
+            let alive = match shared.links.get(&host_id) {
+                Some(link) => link.answers(PING_WITHIN).await,
+                None => false,
+            };
+            if alive {
+                tracing::error!(%host_id, held_by, claimed_by, "two machines have one host id, the second is refused");
+                let in_use = AttachRefused::InUse { host_id, held_by, claimed_by, stream_epoch: 0 };
+                return Err(refused(&in_use));
+            }
+            attach_once(shared, hello, certificate, true).await?.map_err(|why| refused(&why))
+        }
+        other => other.map_err(|why| refused(&why)),
+    }
+}
+
+async fn attach_once(
+    shared: &Shared,
+    hello: &Hello,
+    certificate_name: Option<String>,
+    old_is_dead: bool,
+) -> Result<Result<Admitted, AttachRefused>, Status> {
+    let (answer, answered) = oneshot::channel();
+    let hello = Box::new(hello.clone());
+    let command = FarmCommand::Attach { hello, certificate_name, old_is_dead, answer };
+    shared.farm.send(command).await.map_err(unavailable)?;
+    answered.await.map_err(unavailable)
+}
+
+/// Stores what this attach has changed: all of it, or none.
+async fn keep_what_lasts(
+    shared: &Shared,
+    store: &StoreHandle,
+    host_id: &HostId,
+    attached: &Attached,
+) -> Result<(), Status> {
+    let mut writes = Vec::new();
+    if let Some(certificate) = &attached.bind {
+        let (certificate, host, replaces) = (certificate.clone(), host_id.clone(), attached.retired.clone());
+        writes.push(Write::Bind { certificate, host, replaces });
+    }
+    if let Some(retired) = &attached.retired {
+        tracing::info!(%retired, %host_id, "a host was replaced by another one with its certificate name");
+        writes.push(Write::MoveMarks(retired.clone(), host_id.clone()));
+    }
+    if attached.drain_ended {
+        writes.push(Write::DeleteDrain(host_id.clone()));
+    }
+    if writes.is_empty() {
+        return Ok(());
+    }
+    // A host is not turned away because a shared store is.
+    let error = match store.write_or_owe(writes).await {
+        Ok(_) => return Ok(()),
+        Err(StoreError::Bound { certificate, host: bound_to }) => {
+            let belongs = Change::Binding(certificate.clone(), Some(bound_to.clone()));
+            let followed = Followed { changes: vec![belongs], revision: 0 };
+            shared.farm.send(FarmCommand::Follow(followed)).await.map_err(unavailable)?;
+            tracing::error!(certificate, %bound_to, claimed = %host_id, "a certificate is in use by two hosts");
+            return Err(refused(&AttachRefused::OtherHost {
+                certificate,
+                bound_to,
+                claimed: host_id.clone(),
+            }));
+        }
+        Err(error) => error,
+    };
+    tracing::error!(%error, %host_id, "cannot store what an attach has changed");
+    if let Some(certificate) = attached.bind.clone() {
+        // In force only what is stored: the next attach binds it again, also of a stream that has come meanwhile.
+        shared.farm.send(FarmCommand::Unbind { certificate }).await.map_err(unavailable)?;
+        if let Some(link) = shared.links.get(host_id) {
+            link.ended.cancel();
+        }
+    }
+    Err(Status::unavailable("what this attach changes could not be stored"))
+}
+
 fn refused(why: &AttachRefused) -> Status {
     let (code, reason) = match why {
         // Two machines claim one identity, and both live.
@@ -287,10 +310,38 @@ fn refused(why: &AttachRefused) -> Status {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use prost::Message as _;
-    use usher_types::{Endpoint, GatewayId, PendingPlace, Policy, PoolName, RequestId, Token};
+    use usher_types::{Endpoint, GatewayId, PendingPlace, Policy, PolicyChange, PoolName, RequestId, Token};
 
     use super::*;
+    use crate::{metrics::Metrics, placing::testing, store::MemoryStore};
+
+    #[tokio::test(start_paused = true)]
+    async fn what_an_attach_changes_is_stored_though_the_host_gives_up_meanwhile() {
+        let store =
+            StoreHandle::inline(Path::new("memory"), Metrics::new("0", "none"), MemoryStore::new("c"));
+        let (mut farm, ledger) = testing::farm(&PolicyChange::default(), &[]);
+        let (shared, mut commands) = testing::shared(&mut farm, ledger);
+        let certificate = Some("app1".to_owned());
+        let asking = tokio::spawn(admit(shared, store.clone(), testing::hello("app1"), certificate));
+        let Some(FarmCommand::Attach { hello, certificate_name, old_is_dead, answer }) =
+            commands.recv().await
+        else {
+            panic!("it asks the farm first")
+        };
+        asking.abort();
+        assert!(asking.await.is_err());
+        let attached = farm.attach(&hello, certificate_name.as_deref(), old_is_dead).unwrap();
+        assert_eq!(attached.bind.as_deref(), Some("app1"), "in force from here on");
+        let _ = answer.send(Ok(Admitted { attached, drain: None, settings: None }));
+        // It is no stream that anybody serves.
+        let next = timeout(Duration::from_secs(10), commands.recv()).await;
+        assert!(matches!(next, Ok(Some(FarmCommand::Detach { stream_epoch: 1, .. }))), "{next:?}");
+        let bindings = store.load().await.unwrap().bindings;
+        assert_eq!(bindings.get("app1"), Some(&hello.host_id));
+    }
 
     /// Each place is a message of its own, and so is everything else that is told at an Attach.
     #[test]

@@ -9,16 +9,14 @@
 //! Nobody is compared for while nobody watches.
 
 mod ring;
+mod seats;
 #[cfg(test)]
 mod tests;
 mod words;
 
 use std::{
     collections::BTreeMap,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -33,8 +31,11 @@ use usher_placement::farm::{CellWord, PoolView, Snapshot};
 use usher_proto::v1::{self, watch_farm_response::Event as WireEvent};
 use usher_types::{BootTime, PoolName};
 
-use self::ring::Ring;
-pub(crate) use self::ring::{Event, Next};
+use self::{ring::Ring, seats::Seats};
+pub(crate) use self::{
+    ring::{Event, Next},
+    seats::{Seat, Stream},
+};
 use crate::shared::Shared;
 
 /// How often is looked for what has changed: so often a host is told of at most. A decision without a coordinator can wait
@@ -46,16 +47,13 @@ const MESSAGE_BYTES: usize = 512 * 1024;
 const IN_A_LIST_BYTES: usize = 5;
 /// A copy of the whole farm serves those who begin for so long.
 const COPY_LASTS: Duration = Duration::from_secs(1);
-/// Readers at once. Each is a gateway, and a gateway needs one.
-const MOST_READERS: usize = 1024;
-
 /// What those who watch the farm are told.
 #[derive(Debug)]
 pub(crate) struct Feed {
     ring: Mutex<Ring>,
     published: Mutex<Published>,
     newest: watch::Sender<u64>,
-    readers: Arc<AtomicUsize>,
+    seats: Seats,
     copy: tokio::sync::Mutex<Option<(Instant, Arc<Copy>)>>,
     closed: CancellationToken,
 }
@@ -64,6 +62,8 @@ pub(crate) struct Feed {
 #[derive(Clone, Debug, Default)]
 struct Published {
     revision: u64,
+    /// When the farm was compared last. Absent: never.
+    looked_at: Option<Instant>,
     snapshot: Arc<Snapshot>,
     words: BTreeMap<PoolName, Arc<[Counts]>>,
 }
@@ -87,18 +87,8 @@ impl From<CellWord> for Counts {
 pub(crate) struct Copy {
     /// The revision.
     pub(crate) revision: u64,
-    /// All of it, pool by pool.
+    /// All of it, pool by pool; under no revision, because a part of it is known up to nowhere.
     pub(crate) parts: Vec<Event>,
-}
-
-/// A place among the readers, given back when it is dropped.
-#[derive(Debug)]
-pub(crate) struct Seat(Arc<AtomicUsize>);
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
 }
 
 impl Default for Feed {
@@ -107,7 +97,7 @@ impl Default for Feed {
             ring: Mutex::default(),
             published: Mutex::default(),
             newest: watch::channel(0).0,
-            readers: Arc::default(),
+            seats: Seats::default(),
             copy: tokio::sync::Mutex::default(),
             closed: CancellationToken::new(),
         }
@@ -115,16 +105,14 @@ impl Default for Feed {
 }
 
 impl Feed {
-    /// A place among the readers. Absent: there are too many.
-    pub(crate) fn seat(&self) -> Option<Seat> {
-        let taken = self.readers.fetch_add(1, Ordering::AcqRel);
-        let seat = Seat(self.readers.clone());
-        (taken < MOST_READERS).then_some(seat)
+    /// A place among the readers, and one among the streams of `who`. Absent: there are too many.
+    pub(crate) fn seat(&self, who: &str) -> Option<(Seat, Stream)> {
+        self.seats.take(who)
     }
 
     /// Readers now.
     pub(crate) fn readers(&self) -> usize {
-        self.readers.load(Ordering::Acquire)
+        self.seats.readers()
     }
 
     /// What came after `revision`.
@@ -142,28 +130,38 @@ impl Feed {
         &self.closed
     }
 
-    /// The whole farm, of now or of up to a second ago; what came after it is in the ring.
-    pub(crate) async fn copy(&self, shared: &Arc<Shared>) -> Arc<Copy> {
+    /// Looks, if that was not done just now: nobody looks while nobody watches, and whoever comes then must not take what
+    /// was true for the last reader for what is true now.
+    pub(crate) async fn catch_up(&self, shared: &Arc<Shared>) {
+        let looked_at = self.published.lock().unwrap_or_else(PoisonError::into_inner).looked_at;
+        if looked_at.is_some_and(|at| at.elapsed() <= LOOK_EVERY) {
+            return;
+        }
+        let watched = shared.clone();
+        // Ten thousand hosts take some tens of milliseconds: no worker of the placements waits for that.
+        let looking = tokio::task::spawn_blocking(move || watched.feed.look(&watched));
+        // Cancelled: the runtime goes down, and nobody is told anything any more.
+        drop(looking.await);
+    }
+
+    /// The whole farm, of now or of up to a second ago; what came after it is in the ring. Absent: the coordinator goes
+    /// down.
+    pub(crate) async fn copy(&self, shared: &Arc<Shared>) -> Option<Arc<Copy>> {
         let mut kept = self.copy.lock().await;
         if let Some((made_at, copy)) = kept.as_ref()
             && made_at.elapsed() < COPY_LASTS
             && !matches!(self.after(copy.revision), Next::Trimmed)
         {
-            return copy.clone();
+            return Some(copy.clone());
         }
         let watched = shared.clone();
-        // Ten thousand hosts take some tens of milliseconds: no worker of the placements waits for that.
         let making = tokio::task::spawn_blocking(move || {
             watched.feed.look(&watched);
             watched.feed.write_copy(watched.now())
         });
-        let copy = match making.await {
-            Ok(copy) => Arc::new(copy),
-            // The runtime is going down.
-            Err(_) => Arc::new(Copy { revision: 0, parts: Vec::new() }),
-        };
+        let copy = Arc::new(making.await.ok()?);
         *kept = Some((Instant::now(), copy.clone()));
-        copy
+        Some(copy)
     }
 
     fn write_copy(&self, now: BootTime) -> Copy {
@@ -177,17 +175,23 @@ impl Feed {
                 let counts = words.get(position).copied().unwrap_or(NOTHING);
                 batch.add_host(words::host(pool, position, host, counts, words::Parts::ALL, now));
             }
-            parts.extend(batch.finish(|| published.revision));
+            // Half a farm is not known up to anywhere: the bookmark after the last part says how far it is.
+            parts.extend(batch.finish(|| 0));
         }
         Copy { revision: published.revision, parts }
     }
 
     /// Compares the newest snapshot with what was told, and tells what is new.
     pub(crate) fn look(&self, shared: &Shared) {
-        let snapshot = shared.snapshot.load_full();
-        let now = shared.now();
         let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut next = Published { revision: published.revision, snapshot, words: BTreeMap::new() };
+        // Behind the lock: who looked while we waited for it has told of a newer one than we saw before.
+        let (snapshot, now) = (shared.snapshot.load_full(), shared.now());
+        let mut next = Published {
+            revision: published.revision,
+            looked_at: Some(Instant::now()),
+            snapshot,
+            words: BTreeMap::new(),
+        };
         // Who has left one pool may be in another one: that it is gone comes first.
         let mut batches = gone(&published.snapshot, &next.snapshot, now);
         for (name, pool) in &next.snapshot.pools {

@@ -117,12 +117,12 @@ async fn a_host_that_has_left_a_pool_is_gone_before_it_comes_to_another_one() {
 #[tokio::test]
 async fn a_copy_is_kept_for_those_who_begin_together_and_goes_on_from_its_revision() {
     let (shared, mut farm, _) = set_up(&[("a", 1)]).await;
-    let copy = shared.feed.copy(&shared).await;
+    let copy = shared.feed.copy(&shared).await.unwrap();
     assert!(copy.revision >= 1 && copy.parts.len() == 1);
     report(&mut farm, "a", 9);
     shared.snapshot.store(farm.snapshot(NOW));
     shared.feed.look(&shared);
-    let again = shared.feed.copy(&shared).await;
+    let again = shared.feed.copy(&shared).await.unwrap();
     assert!(Arc::ptr_eq(&copy, &again), "made once");
     let Next::Event(event) = shared.feed.after(copy.revision) else { panic!("what came after it is kept") };
     let mut all = Told::default();
@@ -135,9 +135,10 @@ async fn a_large_farm_is_told_of_in_messages_of_bounded_size() {
     let names: Vec<String> = (0..6000).map(|number| format!("host-{number}")).collect();
     let hosts: Vec<(&str, u32)> = names.iter().map(|name| (name.as_str(), 1)).collect();
     let (shared, _farm, _) = set_up(&hosts).await;
-    let copy = shared.feed.copy(&shared).await;
+    let copy = shared.feed.copy(&shared).await.unwrap();
     assert!(copy.parts.len() > 1);
     assert!(copy.parts.iter().all(|part| part.bytes.len() < MESSAGE_BYTES + 1024));
+    assert!(copy.parts.iter().all(|part| part.revision == 0), "half a farm is known up to nowhere");
     let mut all = Told::default();
     copy.parts.iter().for_each(|part| add(&mut all, part));
     assert_eq!(all.hosts.len(), 6000);
@@ -146,9 +147,40 @@ async fn a_large_farm_is_told_of_in_messages_of_bounded_size() {
 #[tokio::test]
 async fn so_many_may_watch_and_no_more() {
     let (shared, _farm, _) = set_up(&[]).await;
-    let seats: Vec<_> = (0..MOST_READERS).map(|_| shared.feed.seat().unwrap()).collect();
-    assert!(shared.feed.seat().is_none());
-    assert_eq!(shared.feed.readers(), MOST_READERS, "who was turned away does not count");
+    let take = |number: usize| shared.feed.seat(&format!("gateway-{}", number % 100));
+    let seats: Vec<_> = (0..seats::MOST_READERS).map(|number| take(number).unwrap()).collect();
+    assert!(take(0).is_none());
+    assert_eq!(shared.feed.readers(), seats::MOST_READERS, "who was turned away does not count");
     drop(seats);
     assert_eq!(shared.feed.readers(), 0);
+}
+
+#[tokio::test]
+async fn one_caller_cannot_take_the_seats_of_others() {
+    let (shared, _farm, _) = set_up(&[]).await;
+    let taken: Vec<_> = (0..seats::MOST_STREAMS).map(|_| shared.feed.seat("greedy").unwrap()).collect();
+    assert!(shared.feed.seat("greedy").is_none());
+    assert!(shared.feed.seat("modest").is_some());
+    // Those who are not told any more still have their streams.
+    let streams: Vec<_> = taken.into_iter().map(|(_, stream)| stream).collect();
+    assert_eq!(shared.feed.readers(), 0);
+    assert!(shared.feed.seat("greedy").is_none());
+    drop(streams);
+    assert!(shared.feed.seat("greedy").is_some());
+}
+
+#[tokio::test]
+async fn who_comes_after_a_while_without_readers_is_told_of_now() {
+    let (shared, mut farm, _) = set_up(&[("a", 1)]).await;
+    let mut revision = 0;
+    told(&shared, &mut revision);
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(60)).await;
+    report(&mut farm, "a", 9);
+    shared.snapshot.store(farm.snapshot(NOW));
+    shared.feed.catch_up(&shared).await;
+    let Next::Event(event) = shared.feed.after(revision) else { panic!("what has changed meanwhile") };
+    let mut all = Told::default();
+    add(&mut all, &event);
+    assert_eq!(all.hosts["a"].0, Some(9));
 }

@@ -60,6 +60,7 @@ pub(super) fn host(
         unheard_users: host.unheard_users,
         unheard_places: host.unheard_places,
         background: reading.and_then(|reading| reading.background),
+        background_borrowed: reading.is_some_and(|reading| reading.background_is_borrowed),
         availability: host.latency.as_deref().map(|latency| availability(latency, now)),
         drain: host.drain.as_ref().map(|mark| write::drain(&mark.drain)),
         marks: (!host.marks.is_empty()).then(|| write::host_marks(&host.marks)),

@@ -189,6 +189,11 @@ impl StoreHandle {
         self.sharing.as_ref().map(|sharing| sharing.coordinators()).unwrap_or_default()
     }
 
+    #[cfg(test)]
+    pub(super) fn sharing(&self) -> Option<&Sharing> {
+        self.sharing.as_deref()
+    }
+
     /// Finishes what is queued and closes the file. Later requests get [`StoreError::Closed`].
     pub async fn close(&self) {
         if let Some(sharing) = &self.sharing {

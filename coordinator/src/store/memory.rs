@@ -108,6 +108,11 @@ fn apply(stored: &mut Stored, write: &Write) {
         }
         Write::PutDrain(host, record) => drop(stored.drains.insert(host.clone(), record.clone())),
         Write::DeleteDrain(host) => drop(stored.drains.remove(host)),
+        Write::DeleteDrainSetAt(host, set_unix_ms) => {
+            if stored.drains.get(host).is_some_and(|drain| drain.set_unix_ms == *set_unix_ms) {
+                stored.drains.remove(host);
+            }
+        }
         Write::PutHostMarks(host, record) => drop(stored.host_marks.insert(host.clone(), record.clone())),
         Write::DeleteHostMarks(host) => drop(stored.host_marks.remove(host)),
         Write::PutReplicaMark(host, resource, record) => {

@@ -1,10 +1,11 @@
 //! A shared store in memory, for tests and simulations: several coordinators of one process hold clones of it.
 //!
 //! It runs on no thread and reads no clock but tokio's, so that a simulation of it is repeatable. It can be cut off from one
-//! coordinator, lose the answer to a transaction after carrying it out, and forget its history as a compaction does.
+//! coordinator, lose the answer to a transaction after carrying it out, tell in pieces, and forget its history as a compaction
+//! does. A transaction may be as large as one of etcd.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -43,7 +44,15 @@ struct Rows {
 struct Link {
     is_cut: bool,
     answers_to_lose: u32,
+    /// Changes that a watch tells at once. Absent: all that there are.
+    told_at_once: Option<usize>,
+    listings: u64,
 }
+
+/// What etcd takes by default, as its client here counts.
+const MOST_EXPECTED: usize = 127;
+const MOST_CHANGES: usize = 3600;
+const MOST_BYTES: usize = 1_400_000;
 
 impl Default for MemoryShared {
     fn default() -> Self {
@@ -83,6 +92,24 @@ impl MemoryShared {
         let mut rows = lock(&self.store);
         rows.compacted = rows.revision;
         rows.changes.clear();
+    }
+
+    /// Lets watches that this coordinator begins from now on tell so many changes at once, of all that happened together.
+    pub fn tell_in_pieces(&self, of: usize) {
+        lock(&self.link).told_at_once = Some(of.max(1));
+    }
+
+    /// How often this coordinator has listed everything.
+    pub fn listings(&self) -> u64 {
+        lock(&self.link).listings
+    }
+
+    /// Deletes everything at once.
+    pub fn clear(&self) {
+        let mut rows = lock(&self.store);
+        let all = rows.rows.keys().map(|key| (key.clone(), None)).collect();
+        rows.change(&all);
+        self.revision.send_replace(rows.revision);
     }
 
     /// Sets a row by hand, as an operator with the store's own tools would. Absent: deletes it.
@@ -141,12 +168,19 @@ impl Rows {
 impl SharedStore for MemoryShared {
     async fn list(&self) -> Result<Listing, SharedError> {
         let rows = self.reach()?;
+        lock(&self.link).listings += 1;
         let all = rows.rows.values().cloned().collect();
         Ok(Listing { cluster: rows.cluster, revision: rows.revision, rows: all })
     }
 
     async fn transact(&self, transaction: &Transaction) -> Result<Transacted, SharedError> {
         let mut rows = self.reach()?;
+        let bytes: usize = transaction.changes.values().flatten().map(Vec::len).sum();
+        let (expected, changes) = (transaction.expected.len(), transaction.changes.len());
+        if expected > MOST_EXPECTED || changes > MOST_CHANGES || bytes > MOST_BYTES {
+            let why = format!("{expected} comparisons and {changes} changes of {bytes} bytes are too many");
+            return Err(SharedError::Refused(why));
+        }
         let revision_of = |rows: &Rows, key: &str| rows.rows.get(key).map_or(0, |row| row.revision);
         let newest = rows.rows.values().map(|row| row.revision).max().unwrap_or(0);
         let is_unchanged = transaction.unchanged_since.is_none_or(|since| newest <= since);
@@ -172,6 +206,8 @@ impl SharedStore for MemoryShared {
         Ok(Box::new(MemoryWatch {
             store: self.clone(),
             told: revision,
+            told_at_once: lock(&self.link).told_at_once.unwrap_or(usize::MAX),
+            pieces: VecDeque::new(),
             revision: self.revision.subscribe(),
             link: self.link_changed.subscribe(),
         }))
@@ -204,6 +240,9 @@ impl SharedStore for MemoryShared {
 struct MemoryWatch {
     store: MemoryShared,
     told: u64,
+    told_at_once: usize,
+    /// The rest of what is told, the last of it up to `told`.
+    pieces: VecDeque<Vec<RowChange>>,
     revision: watch::Receiver<u64>,
     link: watch::Receiver<u64>,
 }
@@ -216,6 +255,10 @@ impl Watch for MemoryWatch {
             self.link.borrow_and_update();
             {
                 let rows = self.store.reach()?;
+                if let Some(changes) = self.pieces.pop_front() {
+                    let complete_to = self.pieces.is_empty().then_some(self.told);
+                    return Ok(Watched::Changes { changes, complete_to });
+                }
                 if rows.compacted > self.told {
                     return Ok(Watched::Compacted);
                 }
@@ -223,7 +266,8 @@ impl Watch for MemoryWatch {
                 let changes: Vec<RowChange> = news.cloned().collect();
                 if !changes.is_empty() {
                     self.told = rows.revision;
-                    return Ok(Watched::Changes { changes, complete_to: Some(rows.revision) });
+                    self.pieces = changes.chunks(self.told_at_once).map(<[_]>::to_vec).collect();
+                    continue;
                 }
             }
             let gone = || SharedError::Away("the store is gone".to_owned());

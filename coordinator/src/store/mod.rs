@@ -112,9 +112,7 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// The file holds something else than a coordinator's store.
-    #[error(
-        "{path:?} is not the store of an usher coordinator: {why}; move it away to start with an empty store"
-    )]
+    #[error("{path:?} is not the store of an usher coordinator: {why}; move it away to start without it")]
     Foreign {
         /// The store's file.
         path: PathBuf,
@@ -123,7 +121,7 @@ pub enum StoreError {
     },
     /// The file was a store once and is damaged beyond single rows.
     #[error(
-        "{} is damaged: {why}; restore it from a backup, or move it away to start with an empty store", path.display()
+        "{} is damaged: {why}; restore it from a backup, or move it and its copy (.bak) away to start with an empty store", path.display()
     )]
     Damaged {
         /// The store's file.

@@ -144,6 +144,8 @@ pub enum Write {
     PutDrain(HostId, DrainRecord),
     /// Ends a host's drain; nothing happens without one.
     DeleteDrain(HostId),
+    /// Ends the drain of a host that was set then (wall clock, ms since 1970 UTC); a later one stays.
+    DeleteDrainSetAt(HostId, u64),
     /// Sets an admin's settings of a host.
     PutHostMarks(HostId, HostMarksRecord),
     /// Forgets them; nothing happens without any.

@@ -21,36 +21,68 @@ use super::{
     redb_store::create_private,
 };
 
-/// Opens the store, or what can be had instead of a damaged one.
+/// What is to become the store's file.
+const MAKING: &str = ".new";
+
+/// Opens the store, or what can be had instead of a damaged one, or of one that is gone and has a copy.
 ///
 /// # Errors
 /// As [`RedbStore::open`], but not for damage, unless the file cannot be moved aside.
 pub(super) fn open_or_recover(path: &Path) -> Result<RedbStore, StoreError> {
-    let why = match open_readable(path) {
-        Err(StoreError::Damaged { why, .. }) => why,
-        other => return other,
-    };
-    set_aside(path, &why)?;
+    let making = beside(path, MAKING);
+    let is_there = |of: &Path| of.try_exists().map_err(|error| StoreError::failed("look for", of, error));
+    if is_there(path)? {
+        return match open_readable(path) {
+            Err(StoreError::Damaged { why, .. }) => open_copy(path, &why),
+            Ok(store) => {
+                // Nothing that was begun once is to be finished when this file is gone one day.
+                let _ = fs::remove_file(&making);
+                Ok(store)
+            }
+            other => other,
+        };
+    }
+    // The last step was missing: a file that is being made is whole before the damaged one is moved.
+    if is_there(&making)? {
+        put_in_place(&making, path).map_err(|error| StoreError::failed("restore", path, error))?;
+        return match open_readable(path) {
+            Err(StoreError::Damaged { why, .. }) => open_copy(path, &why),
+            Ok(store) => {
+                warn!(path = %path.display(), "a start that broke off had begun to use the last copy of the store: it is used");
+                Ok(store)
+            }
+            other => other,
+        };
+    }
+    if is_there(&copy_path(path))? { open_copy(path, "it is missing") } else { RedbStore::open(path) }
+}
+
+/// Puts the copy of the store in its place, or starts with an empty one if there is none. Until the copy is there, the damaged file
+/// or the copy under its own name is: whenever this breaks off, the next start finds one of them.
+fn open_copy(path: &Path, why: &str) -> Result<RedbStore, StoreError> {
     let copy = copy_path(path);
     if copy.exists() {
-        let restored = restore(&copy, path).map_err(|error| StoreError::failed("restore", path, error));
-        match restored.and_then(|()| open_readable(path)) {
+        put_copy(&copy, path, why).map_err(|error| StoreError::failed("restore", path, error))?;
+        match open_readable(path) {
             Ok(store) => {
                 error!(
                     path = %path.display(), why,
-                    "the store was damaged and was moved aside; starting with its last copy: what was decided in the minute \
-                     before may be missing"
+                    "the store was damaged or missing; starting with its last copy: what was decided in the minute before may \
+                     be missing"
                 );
                 return Ok(store);
             }
             Err(StoreError::Damaged { why, .. }) => {
-                set_aside(path, &why)?;
                 warn!(path = %copy.display(), why, "the copy of the store is damaged too");
-                fs::rename(&copy, beside(&copy, &format!(".damaged-{}", now())))
-                    .map_err(|error| StoreError::failed("move aside", &copy, error))?;
+                set_aside(path, &why).map_err(|error| StoreError::failed("move aside", path, error))?;
+                if copy.exists() {
+                    set_aside(&copy, &why).map_err(|error| StoreError::failed("move aside", &copy, error))?;
+                }
             }
             Err(other) => return Err(other),
         }
+    } else {
+        set_aside(path, why).map_err(|error| StoreError::failed("move aside", path, error))?;
     }
     error!(
         path = %path.display(), why,
@@ -89,9 +121,13 @@ fn is_hollow(path: &Path) -> io::Result<bool> {
     Ok(first[..read].iter().all(|byte| *byte == 0))
 }
 
-fn set_aside(path: &Path, why: &str) -> Result<(), StoreError> {
+/// Moves a file aside, if it is there.
+fn set_aside(path: &Path, why: &str) -> io::Result<()> {
     let aside = beside(path, &format!(".damaged-{}", now()));
-    fs::rename(path, &aside).map_err(|error| StoreError::failed("move aside", path, error))?;
+    match fs::rename(path, &aside) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        moved => moved?,
+    }
     warn!(path = %path.display(), aside = %aside.display(), why, "moved a damaged file of the store aside");
     Ok(())
 }
@@ -101,9 +137,24 @@ fn now() -> String {
     jiff::Timestamp::now().strftime("%Y%m%dT%H%M%S%.3fZ").to_string()
 }
 
-fn restore(copy: &Path, path: &Path) -> io::Result<()> {
-    let making = beside(path, ".new");
-    create_private(&making)?;
-    fs::copy(copy, &making)?;
-    put_in_place(&making, path)
+/// Puts the copy in the place of the store's file, which is moved aside only when the new one is whole and on the disk.
+fn put_copy(copy: &Path, path: &Path, why: &str) -> io::Result<()> {
+    let making = beside(path, MAKING);
+    let from = match make(copy, &making) {
+        Ok(()) => making,
+        Err(error) => {
+            // A full disk, most likely, which keeps nobody from starting.
+            warn!(%error, copy = %copy.display(), "cannot keep a second copy of the store: the copy itself is used");
+            let _ = fs::remove_file(&making);
+            copy.to_owned()
+        }
+    };
+    set_aside(path, why)?;
+    put_in_place(&from, path)
+}
+
+fn make(copy: &Path, making: &Path) -> io::Result<()> {
+    create_private(making)?;
+    fs::copy(copy, making)?;
+    fs::File::open(making)?.sync_all()
 }

@@ -203,3 +203,63 @@ fn case_142_a_value_of_a_later_version_is_unknown_and_the_host_is_kept() {
     let (_, host) = LastKnown::from_row("h1", row.to_string().as_bytes()).unwrap();
     assert!(host.drain.is_some());
 }
+
+#[tokio::test]
+async fn case_140_a_start_that_broke_off_while_the_copy_was_put_in_place_is_finished_by_the_next() {
+    let making = |folder: &Folder| folder.0.path().join(format!("{STORE_FILE}.new"));
+    let (folder, before) = Folder::filled().await;
+    // The damaged file was moved, and nothing else happened.
+    fs::remove_file(folder.file()).unwrap();
+    let stored = folder.stored().await;
+    assert_eq!((&stored.pools[&pool()], &stored.meta.coordinator_id), (&settings(1), &before.coordinator_id));
+    // What is to take its place is ready, and newer than the copy, which may be gone.
+    fs::rename(folder.file(), making(&folder)).unwrap();
+    fs::remove_file(copy_path(&folder.file())).unwrap();
+    assert_eq!(folder.stored().await.pools[&pool()], settings(1));
+    assert!(!making(&folder).exists());
+    // As an earlier version left it: half made.
+    let good = fs::read(folder.file()).unwrap();
+    fs::rename(folder.file(), copy_path(&folder.file())).unwrap();
+    fs::write(making(&folder), &good[..good.len() / 2]).unwrap();
+    assert_eq!(folder.stored().await.pools[&pool()], settings(1));
+    assert_eq!(folder.aside().len(), 1, "{:?}", folder.aside());
+}
+
+#[tokio::test]
+async fn case_140_a_disk_without_room_for_a_second_copy_starts_with_the_one_there_is() {
+    let (folder, _) = Folder::filled().await;
+    fs::write(folder.file(), b"").unwrap();
+    // Nothing can be made there.
+    let making = folder.0.path().join(format!("{STORE_FILE}.new"));
+    fs::create_dir(&making).unwrap();
+    assert_eq!(folder.stored().await.pools[&pool()], settings(1));
+    assert_eq!(folder.aside().len(), 1);
+}
+
+#[tokio::test]
+async fn case_140_what_was_begun_beside_a_good_file_is_not_finished_later() {
+    let (folder, _) = Folder::filled().await;
+    let making = folder.0.path().join(format!("{STORE_FILE}.new"));
+    fs::copy(folder.file(), &making).unwrap();
+    drop(folder.stored().await);
+    assert!(!making.exists());
+}
+
+#[tokio::test]
+async fn a_drain_is_ended_only_if_it_is_the_one_that_was_set_then() {
+    let folder = Folder::new();
+    let store = folder.open().await;
+    let host = HostId::new("a").unwrap();
+    let drain = usher_types::Drain {
+        mode: usher_types::DrainMode::Persistent,
+        reason: "disk".to_owned(),
+        author: "ann".to_owned(),
+        no_reconnect: false,
+    };
+    let record = super::DrainRecord { drain, boot_id: None, set_unix_ms: 9 };
+    store.put_drain(host.clone(), record).await.unwrap();
+    store.write(vec![Write::DeleteDrainSetAt(host.clone(), 5)]).await.unwrap();
+    assert_eq!(store.load().await.unwrap().drains.len(), 1);
+    store.write(vec![Write::DeleteDrainSetAt(host, 9)]).await.unwrap();
+    assert!(store.load().await.unwrap().drains.is_empty());
+}

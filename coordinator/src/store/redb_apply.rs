@@ -4,7 +4,7 @@ use redb::{ReadableTable, TableHandle, WriteTransaction};
 use usher_types::{HostId, PoolName, ResourceId};
 
 use super::{
-    PoolRecord, ReplicaMarkRecord, VERSIONS_KEPT, Write,
+    DrainRecord, PoolRecord, ReplicaMarkRecord, VERSIONS_KEPT, Write,
     mark_record::replica_key,
     pool_record::history_key,
     redb_store::{
@@ -19,6 +19,7 @@ pub(super) fn apply(transaction: &WriteTransaction, write: &Write) -> Result<(),
         Write::PutPool(name, record) => put_pool(transaction, name, record),
         Write::PutDrain(host, record) => put(transaction, DRAINS, host.as_str(), serde_json::to_vec(record)),
         Write::DeleteDrain(host) => delete(transaction, DRAINS, host.as_str()),
+        Write::DeleteDrainSetAt(host, set_unix_ms) => end_drain(transaction, host, *set_unix_ms),
         Write::PutHostMarks(host, record) => {
             put(transaction, HOST_MARKS, host.as_str(), serde_json::to_vec(record))
         }
@@ -104,6 +105,16 @@ fn follow(transaction: &WriteTransaction, change: &Change) -> Result<(), redb::E
     match change.value() {
         Some(row) => put(transaction, table, &key, row),
         None => delete(transaction, table, &key),
+    }
+}
+
+/// Ends a drain, if it is the one that was set then.
+fn end_drain(transaction: &WriteTransaction, host: &HostId, set_unix_ms: u64) -> Result<(), redb::Error> {
+    let key = host.as_str();
+    let row = transaction.open_table(DRAINS)?.get(key.as_bytes())?.map(|row| row.value().to_vec());
+    match row.and_then(|row| DrainRecord::from_row(key, &row).ok()) {
+        Some((_, drain)) if drain.set_unix_ms == set_unix_ms => delete(transaction, DRAINS, key),
+        _ => Ok(()),
     }
 }
 

@@ -46,9 +46,7 @@ class Usher:
 
     def __init__(self, addresses, deadline_s=5.0, credentials=None, gateway="python-example"):
         open_channel = lambda address: (
-            grpc.secure_channel(address, credentials, CHANNEL)
-            if credentials
-            else grpc.insecure_channel(address, CHANNEL)
+            grpc.secure_channel(address, credentials, CHANNEL) if credentials else grpc.insecure_channel(address, CHANNEL)
         )
         self.stubs = [placement_pb2_grpc.PlacementServiceStub(open_channel(address)) for address in addresses]
         self.answering = 0
@@ -64,14 +62,13 @@ class Usher:
         for attempt in itertools.count():
             number = (first + attempt) % len(self.stubs)
             left_s = deadline - time.monotonic()
-            if left_s < 0.05:
+            if last and left_s < 0.05:
                 raise last
             if hasattr(request, "attempt"):
                 request.attempt = attempt + 1
             try:
                 # Half of what is left: one that hangs does not use up the time of the others.
-                call = getattr(self.stubs[number], method)
-                answer = call(request, timeout=left_s / 2, metadata=self.metadata)
+                answer = getattr(self.stubs[number], method)(request, timeout=left_s / 2, metadata=self.metadata)
                 # Whoever answers is asked first from now on.
                 self.answering = number
                 return answer
@@ -106,14 +103,15 @@ def log_in(usher, pool, user):
     placement = usher.place(placement_pb2.PlaceRequest(request_id=request_id, **login))
     tried = []
     while True:
-        endpoint = placement.endpoints[0]
         try:
+            endpoint = placement.endpoints[0]
             connection = socket.create_connection((endpoint.address, endpoint.port), timeout=CONNECT_S)
+            connection.settimeout(None)
             usher.report(request_id, Outcome.OUTCOME_CONNECTED)
             return connection, request_id, placement
         except ConnectionRefusedError:
             cause = Cause.FAILOVER_CAUSE_REFUSED
-        except OSError:
+        except (OSError, IndexError):
             cause = Cause.FAILOVER_CAUSE_UNREACHABLE
         # A failover is a request of its own; it gives the failed place back, and answers no host twice.
         tried.append(placement.host_id)
@@ -139,9 +137,13 @@ def main():
     except grpc.RpcError as error:
         info = details(error, error_details_pb2.ErrorInfo)
         sys.exit(f"no host: {info.reason if info else error.code().name}: {error.details()}")
-    with connection, connection.makefile() as server:
-        print(f"connected to {placement.host_name}: {server.readline().strip()}")
-    usher.report(request_id, Outcome.OUTCOME_ENDED)
+    try:
+        with connection, connection.makefile(errors="replace") as server:
+            print(f"connected to {placement.host_name}: {server.readline().strip()}")
+    except OSError as error:
+        sys.exit(f"the connection to {placement.host_name} broke: {error}")
+    finally:
+        usher.report(request_id, Outcome.OUTCOME_ENDED)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::interval;
 use tokio_util::sync::CancellationToken;
 use usher_agent::coordinators::Losses;
-use usher_agent::host::{BaselineSource, HostSetup, OpenHost, SourceEvent, open};
+use usher_agent::host::{BaselineSource, HostCommand, HostSetup, OpenHost, SourceEvent, open};
 use usher_agent::report::Reporter;
 use usher_agent::standing::StandingBoard;
 use usher_placement::host::{CoreSettings, Measurement, NameSettings, Occupancy};
@@ -43,7 +43,10 @@ pub async fn run(world: Arc<World>, index: usize) -> turmoil::Result {
         (state.machines[index].clock.clone(), state.machines[index].boot)
     };
     let opened = open_host(&world, index, boot, &clock)?;
-    let OpenHost { task, handle, events, .. } = opened;
+    let OpenHost { task, mut handle, events, .. } = opened;
+    if world.plan.sabotage == Sabotage::KeepPlaces {
+        handle.commands = without_ends(handle.commands);
+    }
     let (leave, leaving) = watch::channel(None);
     {
         let mut state = world.state();
@@ -90,6 +93,19 @@ pub async fn run(world: Arc<World>, index: usize) -> turmoil::Result {
 
 fn folder(world: &World, index: usize) -> PathBuf {
     world.folder.join(host(index))
+}
+
+/// Hands on every command but that a place has ended.
+fn without_ends(commands: mpsc::Sender<HostCommand>) -> mpsc::Sender<HostCommand> {
+    let (to, mut from) = mpsc::channel(64);
+    tokio::spawn(async move {
+        while let Some(command) = from.recv().await {
+            if !matches!(command, HostCommand::End { .. }) && commands.send(command).await.is_err() {
+                return;
+            }
+        }
+    });
+    to
 }
 
 /// What a new host has before its agent first starts: its identity.

@@ -17,6 +17,8 @@ const WALL_START_MS: i64 = 1_767_225_600_000;
 pub struct NodeClock {
     /// Boot time minus simulated time, microseconds.
     ahead_us: AtomicI64,
+    /// How fast boot time runs, per cent of what is right.
+    rate: i64,
     wall_ahead_ms: AtomicI64,
     last_us: AtomicU64,
 }
@@ -25,21 +27,28 @@ impl NodeClock {
     /// The clocks of a node that booted `uptime` before `now`, a simulated time.
     pub fn booted(uptime: Duration, now: Duration) -> Self {
         Self {
+            rate: 100,
             ahead_us: AtomicI64::new(signed(uptime.as_micros()) - signed(now.as_micros())),
             wall_ahead_ms: AtomicI64::new(0),
             last_us: AtomicU64::new(0),
         }
     }
 
+    /// Those of a node whose boot time runs at so many per cent of what is right: broken on purpose.
+    pub fn running_at(rate: u32) -> Self {
+        let right = Self::booted(Duration::from_secs(100 * 3600), Duration::ZERO);
+        Self { rate: rate.into(), ..right }
+    }
+
     /// What boot time is at `now`, a simulated time; for whoever looks from outside of the node.
     pub fn read(&self, now: Duration) -> BootTime {
-        let now = signed(now.as_micros()) + self.ahead_us.load(Ordering::Relaxed);
+        let now = signed(now.as_micros()) * self.rate / 100 + self.ahead_us.load(Ordering::Relaxed);
         BootTime::from_micros(u64::try_from(now).unwrap_or_default())
     }
 
     /// The machine boots at `now`, a simulated time: boot time starts again, the wall clock goes on.
     pub fn reboot(&self, now: Duration) {
-        self.ahead_us.store(1_000_000 - signed(now.as_micros()), Ordering::Relaxed);
+        self.ahead_us.store(1_000_000 - signed(now.as_micros()) * self.rate / 100, Ordering::Relaxed);
         self.last_us.store(0, Ordering::Relaxed);
     }
 
@@ -58,7 +67,7 @@ impl Clock for NodeClock {
     fn now(&self) -> BootTime {
         // Absent while a node is torn down: then its time stands still.
         if let Some(elapsed) = turmoil::sim_elapsed() {
-            let now = signed(elapsed.as_micros()) + self.ahead_us.load(Ordering::Relaxed);
+            let now = signed(elapsed.as_micros()) * self.rate / 100 + self.ahead_us.load(Ordering::Relaxed);
             self.last_us.fetch_max(u64::try_from(now).unwrap_or_default(), Ordering::Relaxed);
         }
         BootTime::from_micros(self.last_us.load(Ordering::Relaxed))

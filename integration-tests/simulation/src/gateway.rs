@@ -225,7 +225,7 @@ impl Gateway {
             self.ended(&token, &call, &answer);
             match answer {
                 Ok(Some(placed)) => {
-                    self.granted(&token, content, &placed);
+                    self.granted(index, &token, content, &placed);
                     return Some(placed);
                 }
                 Ok(None) => return None,
@@ -298,7 +298,7 @@ impl Gateway {
         state.event(format!("{token} attempt {attempt} at {c}: {said}"));
     }
 
-    fn granted(&self, token: &str, content: &PlaceRequest, placed: &Placement) {
+    fn granted(&self, giver: usize, token: &str, content: &PlaceRequest, placed: &Placement) {
         let Some(host) = self.world.host_named(&placed.host_id) else { return };
         let mut state = self.world.state();
         let (now, limit) = (now(), self.world.plan.limits[host]);
@@ -318,6 +318,7 @@ impl Gateway {
             user: content.user.clone().unwrap_or_default(),
             cost: content.cost.unwrap_or(1),
             until: now + Duration::from_millis(left),
+            giver,
         };
         let broken = state.limits.granted(token, hold, limit, &sitting, now);
         state.broke(broken);

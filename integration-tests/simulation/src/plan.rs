@@ -32,6 +32,12 @@ pub enum Sabotage {
     EmptyStore,
     /// One link stays cut for good.
     NeverHealed,
+    /// Hosts keep the places that coordinators take back.
+    KeepPlaces,
+    /// Coordinators' boot-time clocks run too fast, so that a grace is over too soon for a host that is away.
+    FastClocks,
+    /// One coordinator shares its store with nobody.
+    StoreApart,
     /// A task panics.
     Panic,
     /// Tasks are left behind.
@@ -171,8 +177,18 @@ impl Plan {
             busy,
             faults: Vec::new(),
         };
-        plan.faults = plan.draw_faults();
+        plan.faults = match sabotage {
+            Sabotage::FastClocks => Self::unheard_at_start(),
+            _ => plan.draw_faults(),
+        };
         plan
+    }
+
+    /// A host is gone when a coordinator starts that knew it: chance does that too rarely.
+    fn unheard_at_start() -> Vec<(Duration, Fault)> {
+        let gone = Fault::PowerLoss(host(0), Duration::from_secs(60));
+        let starts = Fault::Crash(coordinator(0), Duration::from_secs(1));
+        vec![(Duration::from_millis(15_000), gone), (Duration::from_millis(15_500), starts)]
     }
 
     fn draw_faults(&self) -> Vec<(Duration, Fault)> {

@@ -24,7 +24,12 @@ impl Stores {
         let shared = MemoryShared::default();
         Self {
             own: (0..plan.coordinators).map(|index| MemoryStore::new(&coordinator(index))).collect(),
-            shared: (0..plan.coordinators).map(|_| shared.for_another()).collect(),
+            shared: (0..plan.coordinators)
+                .map(|index| match plan.sabotage {
+                    Sabotage::StoreApart if index == 0 => MemoryShared::default(),
+                    _ => shared.for_another(),
+                })
+                .collect(),
             sabotage: plan.sabotage,
         }
     }

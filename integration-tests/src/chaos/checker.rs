@@ -89,6 +89,9 @@ fn look_for_doubles(token: &TokenName, hosts: &BTreeMap<String, Vec<Span>>, find
     }
 }
 
+/// How a host says that a place ended since its coordinator had lost the host.
+const VOID: &str = "HOST_LOST";
+
 fn look_for_loss(holdings: &Holdings, place: &Held, outages: &[Outage], findings: &mut Findings) {
     if outages.iter().any(|(from, until)| *from <= place.until_ms && place.from_ms <= *until) {
         return;
@@ -103,6 +106,11 @@ fn look_for_loss(holdings: &Holdings, place: &Held, outages: &[Outage], findings
     if is_judged && last.1 < place.until_ms {
         let early_ms = place.until_ms - last.1.max(place.from_ms);
         let why = holdings.why.get(&(place.token.clone(), place.host.clone())).map_or("", String::as_str);
+        // The coordinator that gave it heard nothing of the host until it was OFFLINE: such a place is void for good, and its
+        // gateway is given another when it asks.
+        if why == VOID {
+            return;
+        }
         let (request, host) = (&place.token.1, &place.host);
         let what = format!("{request} was gone from {host} {early_ms} ms before it was given back: {why}");
         findings.lost.push((last.1, what));

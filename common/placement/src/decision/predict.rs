@@ -7,7 +7,8 @@
 //! A place ends when its session is seen, and then its logon is in neither the places nor the CPU of the last interval.
 //! So where the background demand of a host is known, its CPU is not what was measured and its places, but the demand that
 //! is expected now: the background, the sessions, and the logons in progress and on their way. That may be less than was
-//! measured, when logons that were measured have ended since. Without the background only the places are added.
+//! measured, when logons that were measured have ended since. Without a background of its own only the places are added: what
+//! it measured itself says more of a new host than the mean of the others.
 
 use usher_types::BootTime;
 
@@ -23,6 +24,7 @@ pub(crate) fn demand_input(host: &HostView, word: CellWord, now: BootTime) -> De
     let age = reading.and_then(|reading| reading.age(now));
     DemandInput {
         background: reading.and_then(|reading| reading.background),
+        background_is_borrowed: reading.is_some_and(|reading| reading.background_is_borrowed),
         logons: reading.zip(age).map_or(0.0, |(reading, _)| f64::from(reading.logons)),
         load_age_seconds: age.unwrap_or_default().as_secs_f64(),
         places: f64::from(word.places()),
@@ -51,9 +53,9 @@ pub(super) fn expected_points(pool: &PoolView, host: &HostView, word: CellWord, 
 }
 
 /// The demand that is expected of a host before the login that is asked for, share of its cores; may pass 1. Absent: its
-/// background is not known, or the size of no host is.
+/// background is not known, or is not its own, or the size of no host is known.
 pub(crate) fn expected_demand(costs: &LearnedCosts, typical: &Typical, input: &DemandInput) -> Option<f64> {
-    input.background?;
+    input.background.filter(|_| !input.background_is_borrowed)?;
     input.cores.or(typical.cores)?;
     // A host that has just booted is slow at what it starts, not at what it does.
     Some(PredictedLoad::of(&DemandInput { ramp: None, ..*input }, typical, costs).demand_before())

@@ -96,7 +96,8 @@ impl Farm {
             None => None,
         };
         self.check_stream(hello, old_is_dead)?;
-        let inherited = retired.as_ref().map(|old| self.retire(old, &hello.host_id)).unwrap_or_default();
+        let inherited =
+            retired.as_ref().map(|old| self.retire_with_its_own(old, &hello.host_id)).unwrap_or_default();
         let mut attached = Attached {
             bind: None,
             retired,
@@ -109,6 +110,8 @@ impl Farm {
             self.bindings.insert(name.clone(), hello.host_id.clone());
             attached.bind = Some(name);
         }
+        // Whoever is let in has its place.
+        self.displaced.remove(&hello.host_id);
         attached.drain_ended = self.introduce(hello, inherited);
         Ok(attached)
     }
@@ -118,21 +121,27 @@ impl Farm {
         self.bindings.remove(&compared(certificate));
     }
 
-    /// Takes a host that is gone for good out of the farm. What admins said of it, for the machine that has its name now.
-    fn retire(&mut self, host_id: &HostId, heir: &HostId) -> AdminMarks {
+    /// Takes a host that is gone for good out of the farm. What admins said of it, for the machine that has its name now, and
+    /// the drain that it kept itself.
+    pub(super) fn retire(&mut self, host_id: &HostId, heir: &HostId) -> (AdminMarks, Option<Arc<DrainMark>>) {
+        self.displaced.remove(host_id);
         let entry = self.remove_host(host_id);
         for grant in self.ledger.on_host(host_id) {
             grant.end(EndReason::HostLost, self.last_tick);
         }
         self.take_replica_marks(host_id, heir, self.last_tick);
         let waiting = self.waiting.remove(host_id).unwrap_or_default();
-        entry.map_or(waiting, |entry| {
-            // What it kept itself may be gone with its disk.
-            let kept = entry.view.reading.as_ref().and_then(|reading| reading.drain.clone());
-            let boot_id = Some(entry.view.facts.boot_id.clone());
-            let kept = kept.map(|drain| Arc::new(DrainMark { drain, boot_id }));
-            AdminMarks { drain: entry.view.drain.or(kept), settings: entry.view.marks }
-        })
+        let Some(entry) = entry else { return (waiting, None) };
+        let kept = entry.view.reading.as_ref().and_then(|reading| reading.drain.clone());
+        let boot_id = Some(entry.view.facts.boot_id.clone());
+        let kept = kept.map(|drain| Arc::new(DrainMark { drain, boot_id }));
+        (AdminMarks { drain: entry.view.drain, settings: entry.view.marks }, kept)
+    }
+
+    /// Likewise; a drain that it kept itself may be gone with its disk, and is one of those marks.
+    fn retire_with_its_own(&mut self, host_id: &HostId, heir: &HostId) -> AdminMarks {
+        let (marks, kept) = self.retire(host_id, heir);
+        AdminMarks { drain: marks.drain.or(kept), ..marks }
     }
 
     fn stream_of(&self, host_id: &HostId) -> Option<u64> {
@@ -210,6 +219,7 @@ impl Farm {
         let settings = [entry.view.marks, waiting.settings, inherited.settings];
         entry.view.marks = settings.into_iter().find(|marks| !marks.is_empty()).unwrap_or_default();
         entry.stream_epoch = Some(hello.stream_epoch);
+        entry.has_listed = false;
         if !same_boot {
             // Nothing that was measured or promised in an earlier boot is true in this one.
             for grant in self.ledger.on_host(&hello.host_id) {

@@ -3,11 +3,11 @@
 //! The same as if it had been changed here: the settings are in force, hosts are told. What is followed may have been done here
 //! already, and may come twice; then nothing happens, so that a host is not told again what it knows.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use usher_types::{BootTime, HostId, HostMarks, PoolName, ReplicaMark, ResourceId};
 
-use super::{DrainMark, Farm, Pool, PoolRecord, attach::compared};
+use super::{DrainMark, Farm, Pool, PoolRecord, attach::compared, marks::AdminMarks};
 
 impl Farm {
     /// A pool's settings are these now. Absent: there is no such pool any more; one that hosts are in has the defaults then.
@@ -78,13 +78,52 @@ impl Farm {
         true
     }
 
-    /// A certificate's name belongs to this host now. The host that came with it and that it does not belong to.
+    /// A certificate's name belongs to this host now. The host that came with it and that it does not belong to: one that is
+    /// gone is here no more, and its marks are the other one's; one that is alive goes once it is gone.
     pub fn follow_binding(&mut self, certificate: &str, host_id: Option<HostId>) -> Option<HostId> {
         let name = compared(certificate);
         let before = match &host_id {
             Some(host_id) => self.bindings.insert(name, host_id.clone()),
             None => self.bindings.remove(&name),
         };
-        before.filter(|before| host_id.is_some_and(|now| now != *before))
+        let (wrong, heir) = before.zip(host_id).filter(|(before, now)| before != now)?;
+        self.displaced.insert(wrong.clone(), heir);
+        self.retire_displaced();
+        Some(wrong)
+    }
+
+    /// Hosts that were known before the start and whose name is by now that of another one's certificate: whoever gave it away
+    /// may have been another coordinator, while this one was down.
+    pub(super) fn find_displaced(&mut self) {
+        let bound: HashSet<&HostId> = self.bindings.values().collect();
+        for (host_id, host) in &self.hosts {
+            let facts = &host.view.facts;
+            if facts.is_virtual || bound.contains(host_id) {
+                continue;
+            }
+            if let Some(heir) = self.bindings.get(&compared(facts.name.as_str())) {
+                self.displaced.insert(host_id.clone(), heir.clone());
+            }
+        }
+    }
+
+    /// Takes hosts out whose place another one has, as soon as they are gone.
+    pub(super) fn retire_displaced(&mut self) {
+        let is_alive = |host_id: &HostId| self.hosts.get(host_id).is_some_and(|host| self.is_alive(host));
+        let gone: Vec<HostId> = self.displaced.keys().filter(|host_id| !is_alive(host_id)).cloned().collect();
+        for host_id in gone {
+            let Some(heir) = self.displaced.remove(&host_id) else { continue };
+            // What it kept itself the coordinator that let the other one in has handed down; it may have been ended since.
+            let (AdminMarks { drain, settings }, _) = self.retire(&host_id, &heir);
+            // One that is here has all that is stored already, or hears of it as of every change.
+            if self.hosts.contains_key(&heir) || (drain.is_none() && settings.is_empty()) {
+                continue;
+            }
+            let waiting = self.waiting.entry(heir).or_default();
+            waiting.drain = waiting.drain.take().or(drain);
+            if waiting.settings.is_empty() {
+                waiting.settings = settings;
+            }
+        }
     }
 }

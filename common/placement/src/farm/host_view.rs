@@ -108,6 +108,8 @@ pub struct Reading {
     /// Demand without its logons as a share of its cores, >= 0: a mean over about 10 s. Of a host that is new the pool's
     /// mean.
     pub background: Option<f64>,
+    /// It is the pool's mean, and nothing of its own.
+    pub background_is_borrowed: bool,
     /// Logons in progress: sessions that have begun and are not logged on yet.
     pub logons: u32,
     /// Time since its boot, then.
@@ -276,10 +278,11 @@ impl HostView {
         self.drains().any(|drain| drain.no_reconnect)
     }
 
-    /// Its drains: the admin's, then its own.
+    /// Its drains: the admin's, then its own. One that was told to the host, and is not known to have come to it, is one.
     pub fn drains(&self) -> impl Iterator<Item = &Drain> {
         let own = self.reading.as_ref().and_then(|reading| reading.drain.as_ref());
-        self.drain.iter().map(|mark| &mark.drain).chain(own)
+        let told = self.drain.as_ref().map(|mark| &mark.drain);
+        told.into_iter().chain(own.filter(|own| told != Some(own)))
     }
 
     /// Share of its capacity that counts at `now` while it is ramping up after a boot, >= 0.1, < 1. Absent: all of it.

@@ -75,10 +75,11 @@ impl HostLearning {
         self.loads < NEW_LOADS && self.first_at.is_none_or(|first| now.since(first) < NEW_FOR)
     }
 
-    /// As decisions take it: of a host that is new the mean of the others.
-    fn shown(&self, typical: &Typical, now: BootTime) -> Option<f64> {
-        let own = self.background?;
-        Some(if self.is_new(now) { typical.background.unwrap_or(own) } else { own })
+    /// As decisions take it: of a host that is new the mean of the others. And whether it is that.
+    fn shown(&self, typical: &Typical, now: BootTime) -> (Option<f64>, bool) {
+        let Some(own) = self.background else { return (None, false) };
+        let borrowed = typical.background.filter(|_| self.is_new(now));
+        (Some(borrowed.unwrap_or(own)), borrowed.is_some())
     }
 
     /// A place became a session after this long.
@@ -124,7 +125,7 @@ pub(super) fn learn_from(
         learning.first_at.get_or_insert(now);
         learning.loads = learning.loads.saturating_add(1);
     }
-    reading.background = learning.shown(&pool.typical, now);
+    (reading.background, reading.background_is_borrowed) = learning.shown(&pool.typical, now);
 }
 
 /// Demand beyond this many times all cores is no demand but a fault.
@@ -186,14 +187,16 @@ impl Farm {
             self.ledger.aged_on(host_id, young_since(costs, now))
         };
         let shown = host.learning.shown(typical, now);
-        let is_as_shown =
-            |reading: &std::sync::Arc<Reading>| reading.background == shown || host.learning.loads == 0;
+        let is_as_shown = |reading: &std::sync::Arc<Reading>| {
+            (reading.background, reading.background_is_borrowed) == shown || host.learning.loads == 0
+        };
         if aged == host.view.aged_places && host.view.reading.as_ref().is_none_or(is_as_shown) {
             return;
         }
         host.view.aged_places = aged;
         if let Some(reading) = host.view.reading.as_mut().filter(|_| host.learning.loads > 0) {
-            std::sync::Arc::make_mut(reading).background = shown;
+            let reading = std::sync::Arc::make_mut(reading);
+            (reading.background, reading.background_is_borrowed) = shown;
         }
         self.publish(host_id);
     }

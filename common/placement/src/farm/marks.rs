@@ -3,13 +3,15 @@
 //! A host owns what it measures and which replicas it has; an admin owns the marks: drained, its settings, a replica out
 //! of service. A host can neither see a mark away nor lose it by forgetting: a list that comes again changes no mark, and
 //! of a replica that is listed no more the mark is kept for a day, so that a disk that was away for an hour does not
-//! come back in service. Marks of a host that nothing else is known of yet wait for it.
+//! come back in service. The day is one in which the host was heard: a coordinator that does not hear what a host serves
+//! must not forget, for every other coordinator too, what was said of it. Marks of a host that nothing else is known of yet
+//! wait for it.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use usher_types::{BootTime, Drain, HostId, HostMarks, Replica, ReplicaMark, ResourceId};
+use usher_types::{BootTime, Drain, HostId, HostMarks, HostState, Replica, ReplicaMark, ResourceId};
 
-use super::{DrainMark, Effect, Farm};
+use super::{DrainMark, Effect, Farm, HostEntry};
 
 /// How long the mark of a replica is kept that its host lists no more.
 const UNLISTED_FOR: Duration = Duration::from_secs(24 * 3600);
@@ -30,7 +32,7 @@ pub struct MarkedReplica {
     pub resource_id: ResourceId,
     /// The mark.
     pub mark: ReplicaMark,
-    /// For how long its host has not listed it. Absent: it lists it, or was not heard yet.
+    /// For how long its host was heard here and has not listed it. Absent: it lists it, or was not heard yet.
     pub unlisted_for: Option<Duration>,
 }
 
@@ -58,10 +60,17 @@ impl ReplicaMarks {
     }
 
     /// Takes over the marks of a host whose place this one has taken, as far as it has none of its own.
-    fn inherit(&mut self, old: Self, now: BootTime) {
+    fn inherit(&mut self, old: Self) {
         for (resource_id, (mark, _)) in old.0 {
-            self.0.entry(resource_id).or_insert((mark, Some(now)));
+            self.0.entry(resource_id).or_insert((mark, None));
         }
+    }
+}
+
+impl HostEntry {
+    /// Whether what it does not list now is not there.
+    fn tells_what_it_serves(&self) -> bool {
+        self.view.connected && self.has_listed && self.last_state != HostState::Offline
     }
 }
 
@@ -131,8 +140,8 @@ impl Farm {
             Some(mark) => marks.0.insert(resource_id.clone(), (mark, None)),
             None => marks.0.remove(resource_id),
         };
-        // Of a host that is not known it cannot be told yet what it lists.
-        if let Some(host) = self.hosts.get(host_id) {
+        // Of a host that was not heard yet it cannot be told what it lists.
+        if let Some(host) = self.hosts.get(host_id).filter(|host| host.has_listed) {
             marks.follow(&host.view.replicas, now);
         }
         if marks.0.is_empty() {
@@ -170,14 +179,34 @@ impl Farm {
     /// What an admin said of a host that gives way to another one: for that one.
     pub(super) fn take_replica_marks(&mut self, old: &HostId, heir: &HostId, now: BootTime) {
         if let Some(marks) = self.replica_marks.remove(old) {
-            self.replica_marks.entry(heir.clone()).or_default().inherit(marks, now);
+            let inherited = self.replica_marks.entry(heir.clone()).or_default();
+            inherited.inherit(marks);
+            if let Some(host) = self.hosts.get(heir).filter(|host| host.has_listed) {
+                inherited.follow(&host.view.replicas, now);
+            }
+            self.show_replica_marks(heir);
         }
     }
 
-    /// Forgets the marks of replicas that were not listed for a day.
+    /// The time since the last tick does not count for hosts that were not heard in it; after a freeze for nobody.
+    pub(super) fn pause_replica_marks(&mut self, gap: Duration, was_frozen: bool) {
+        for (host_id, marks) in &mut self.replica_marks {
+            if !was_frozen && self.hosts.get(host_id).is_some_and(HostEntry::tells_what_it_serves) {
+                continue;
+            }
+            for since in marks.0.values_mut().filter_map(|(_, since)| since.as_mut()) {
+                *since = *since + gap;
+            }
+        }
+    }
+
+    /// Forgets the marks of replicas that were not listed for a day, of hosts that are heard.
     pub(super) fn expire_replica_marks(&mut self, now: BootTime) -> Vec<Effect> {
         let mut expired = Vec::new();
         for (host_id, marks) in &mut self.replica_marks {
+            if !self.hosts.get(host_id).is_some_and(HostEntry::tells_what_it_serves) {
+                continue;
+            }
             let is_over = |since: &Option<BootTime>| since.is_some_and(|at| now.since(at) >= UNLISTED_FOR);
             let over = marks.0.extract_if(.., |_, (_, since)| is_over(since));
             expired.extend(over.map(|(resource_id, _)| (host_id.clone(), resource_id)));

@@ -135,6 +135,8 @@ struct HostEntry {
     last_state: HostState,
     /// It counted as alive when the running grace began.
     was_alive: bool,
+    /// It has told through the stream that is open what it serves.
+    has_listed: bool,
     /// When its sessions were listed: their ages are of that instant.
     sessions_at: BootTime,
     /// The last good value of each number that may stand for a wrong one.
@@ -180,6 +182,9 @@ pub struct Farm {
     pools: BTreeMap<PoolName, Pool>,
     /// Which host a certificate's name belongs to.
     bindings: BTreeMap<String, HostId>,
+    /// Hosts whose certificate's name belongs to another one now, as another coordinator has seen: by their id, that one. They
+    /// are here until they are gone.
+    displaced: BTreeMap<HostId, HostId>,
     /// Where the cells of each pool's hosts are taken from.
     cells: HashMap<PoolName, CellRow>,
     ledger: Arc<Ledger>,
@@ -205,6 +210,7 @@ impl Farm {
             hosts: BTreeMap::new(),
             pools: BTreeMap::new(),
             bindings: BTreeMap::new(),
+            displaced: BTreeMap::new(),
             cells: HashMap::new(),
             ledger,
             shortest_interval: None,

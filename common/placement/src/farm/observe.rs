@@ -112,6 +112,7 @@ impl Farm {
         let Some(host) = self.hosts.get_mut(host_id) else { return };
         host.view.replicas = replicas.into();
         host.view.replicas_unheard = false;
+        host.has_listed = true;
         if let Some(marks) = self.replica_marks.get_mut(host_id) {
             marks.follow(&host.view.replicas, self.last_tick);
         }
@@ -240,6 +241,7 @@ fn reading(
         listed_pending_users: listed_users.fold(0, u32::saturating_add),
         listed_places: u32::try_from(load.pending.len()).unwrap_or(u32::MAX),
         background: None,
+        background_is_borrowed: false,
         logons: load.logons_in_progress.map_or(0, |logons| logons.now),
         uptime: load.uptime,
         settings_version: load.settings_version,

@@ -130,6 +130,7 @@ pub(super) fn new_entry(facts: HostFacts, cell: Arc<HostCell>) -> HostEntry {
         stream_epoch: None,
         last_state: HostState::Unknown,
         was_alive: false,
+        has_listed: false,
         sessions_at: BootTime::ZERO,
         last_good: LastGood::default(),
         learning: HostLearning::default(),

@@ -114,6 +114,7 @@ impl Farm {
         for host in stored.known {
             self.restore_host(host);
         }
+        self.find_displaced();
         for (host_id, mark) in stored.drains {
             if self.hosts.contains_key(&host_id) {
                 self.set_drain(&host_id, Some(mark));
@@ -159,6 +160,7 @@ impl Farm {
             listed_pending_users: known.listed_pending_users,
             listed_places: known.listed_places,
             background: None,
+            background_is_borrowed: false,
             logons: 0,
             uptime: None,
             settings_version: None,

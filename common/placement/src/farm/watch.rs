@@ -19,7 +19,8 @@ impl Farm {
         let gap = now.since(self.last_tick);
         self.last_tick = now;
         self.expire_values(now);
-        if gap > self.frozen_after() {
+        let was_frozen = gap > self.frozen_after();
+        if was_frozen {
             self.begin_grace(now);
             effects.push(Effect::Thawed { after: gap });
         }
@@ -34,6 +35,8 @@ impl Farm {
             }
             self.end_places_if_offline(&host_id, now);
         }
+        self.retire_displaced();
+        self.pause_replica_marks(gap, was_frozen);
         effects.extend(self.expire_replica_marks(now));
         effects.extend(self.compare_settings(now));
         self.ledger.forget_hosts(|host_id| self.hosts.contains_key(host_id), now);

@@ -49,6 +49,8 @@ pub struct WatchedHost {
     pub availability: Option<(Availability, Option<f64>, BootTime)>,
     /// Demand without its logons, as a share of its cores.
     pub background: Option<f64>,
+    /// It is the pool's mean, and nothing of its own.
+    pub background_is_borrowed: bool,
     /// Users that counted. Absent: not known.
     pub users: Option<u32>,
     /// Users of places given out.
@@ -123,7 +125,9 @@ impl Farm {
             (entry.view.unheard_users, entry.view.unheard_places) = (host.unheard_users, host.unheard_places);
             entry.view.aged_places = host.aged_places;
             if let Some(reading) = &mut entry.view.reading {
-                Arc::make_mut(reading).background = host.background;
+                let reading = Arc::make_mut(reading);
+                reading.background = host.background;
+                reading.background_is_borrowed = host.background_is_borrowed;
             }
         }
         self.publish(&host_id);

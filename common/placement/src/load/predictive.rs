@@ -43,6 +43,8 @@ const LARGEST: f64 = 1e15;
 pub struct DemandInput {
     /// Background demand as a share of its cores, >= 0.
     pub background: Option<f64>,
+    /// It is the mean of other hosts, because this one is new.
+    pub background_is_borrowed: bool,
     /// Logons in progress in its last Load.
     pub logons: f64,
     /// Age of that Load, seconds.
@@ -246,6 +248,7 @@ mod tests {
         let counts = (number(), number(), number(), number());
         ((maybe(), maybe(), maybe(), maybe(), maybe()), counts).prop_map(|(known, counts)| DemandInput {
             background: known.0,
+            background_is_borrowed: false,
             cores: known.1,
             memory_bytes: known.2,
             memory_used: known.3,

@@ -37,27 +37,84 @@ fn case_084_a_mark_survives_an_inventory_that_is_sent_again() {
     assert_eq!(sim.farm.replica_marks(sim.now).count(), 0);
 }
 
+/// A host that reports once in an hour, so that a test of a day need not tick each second.
+fn hourly() -> Hello {
+    Hello { report_interval: secs(3600), ..hello("a") }
+}
+
+/// Hours in which the host reports.
+fn hours(sim: &mut Sim, hours: u64) -> Vec<Effect> {
+    let mut effects = Vec::new();
+    for _ in 0..hours {
+        sim.report("a", users(1));
+        sim.now = sim.now + secs(3600);
+        effects.extend(sim.farm.tick(sim.now));
+    }
+    effects
+}
+
+fn expired(effects: &[Effect]) -> bool {
+    effects.iter().any(|effect| matches!(effect, Effect::MarkExpired { .. }))
+}
+
 #[test]
 fn case_084_the_mark_of_a_replica_that_is_gone_is_kept_for_a_day() {
-    let mut sim = Sim::of(&["a"]);
+    let mut sim = Sim::new();
+    sim.farm.attach(&hourly(), None, false).unwrap();
     sim.serves("a", &["crm.db"]);
     mark(&mut sim, "a", "crm.db", Some(OUT));
     sim.serves("a", &[]);
-    let expired = |effects: &[Effect]| effects.iter().any(|e| matches!(e, Effect::MarkExpired { .. }));
     // An hour before the day is over it comes back.
-    sim.now = sim.now + secs(DAY - 3600);
-    assert!(!expired(&sim.farm.tick(sim.now)));
+    assert!(!expired(&hours(&mut sim, 23)));
     sim.serves("a", &["crm.db"]);
     assert_eq!(shown(&mut sim, "a", "crm.db"), Some(OUT));
     sim.serves("a", &[]);
-    sim.now = sim.now + secs(DAY - 1);
-    assert!(!expired(&sim.farm.tick(sim.now)));
+    assert!(!expired(&hours(&mut sim, 23)));
     sim.serves("a", &[]);
     let gone = Effect::MarkExpired { host_id: id("a"), resource_id: resource("crm.db") };
-    assert!(sim.pass(1).contains(&gone));
-    assert!(!expired(&sim.pass(1)));
+    assert!(hours(&mut sim, 1).contains(&gone));
+    assert!(!expired(&hours(&mut sim, 1)));
     sim.serves("a", &["crm.db"]);
     assert_eq!(shown(&mut sim, "a", "crm.db"), None);
+}
+
+#[test]
+fn case_084_only_time_in_which_the_host_is_heard_counts_against_the_mark_of_a_replica() {
+    let mut sim = Sim::new();
+    sim.farm.attach(&hourly(), None, false).unwrap();
+    sim.serves("a", &["crm.db"]);
+    mark(&mut sim, "a", "crm.db", Some(OUT));
+    sim.serves("a", &[]);
+    assert!(!expired(&hours(&mut sim, 12)));
+    let unlisted_for = |sim: &Sim| sim.farm.replica_marks(sim.now).next().unwrap().unlisted_for;
+    assert_eq!(unlisted_for(&sim), Some(secs(12 * 3600)));
+    sim.lose("a");
+    assert!(!expired(&hours(&mut sim, 48)), "its stream is closed");
+    sim.farm.attach(&Hello { stream_epoch: 2, ..hourly() }, None, false).unwrap();
+    assert!(!expired(&hours(&mut sim, 48)), "it has not said again what it serves");
+    sim.serves("a", &[]);
+    assert_eq!(unlisted_for(&sim), Some(secs(12 * 3600)));
+    // A frozen coordinator hears nobody.
+    sim.now = sim.now + secs(3 * DAY);
+    assert!(!expired(&sim.farm.tick(sim.now)));
+    assert!(!expired(&hours(&mut sim, 11)));
+    assert!(expired(&hours(&mut sim, 1)));
+}
+
+#[test]
+fn case_084_a_mark_that_is_heard_of_before_its_host_is_heard_after_a_start_is_not_forgotten() {
+    let mut before = Sim::new();
+    before.farm.attach(&hourly(), None, false).unwrap();
+    before.serves("a", &["crm.db"]);
+    let mut sim = before.restarted();
+    sim.farm.follow_replica_mark(&id("a"), &resource("crm.db"), Some(OUT), sim.now);
+    assert!(!expired(&hours(&mut sim, 48)));
+    assert_eq!(sim.farm.replica_marks(sim.now).next().unwrap().unlisted_for, None);
+    assert_eq!(shown(&mut sim, "a", "crm.db"), Some(OUT));
+    // Nor while it is connected and has not said it yet.
+    sim.farm.attach(&hourly(), None, false).unwrap();
+    sim.farm.follow_replica_mark(&id("a"), &resource("crm.db"), Some(DELETE), sim.now);
+    assert!(!expired(&hours(&mut sim, 48)));
 }
 
 #[test]
@@ -76,19 +133,13 @@ fn replica_marks_are_restored_with_the_time_for_which_they_were_unlisted() {
     sim.serves("a", &["crm.db"]);
     mark(&mut sim, "a", "crm.db", Some(OUT));
     mark(&mut sim, "a", "gone.db", Some(DELETE));
-    sim.pass(100);
+    sim.pass_with(100, &["a"]);
     let stored: Vec<_> = sim.farm.replica_marks(sim.now).collect();
     let stored: Vec<_> = stored.iter().map(|m| (m.resource_id.as_str(), m.mark, m.unlisted_for)).collect();
     assert_eq!(stored, [("crm.db", OUT, None), ("gone.db", DELETE, Some(secs(100)))]);
-    let mut again = sim.restarted();
-    again.now = again.now + secs(DAY - 100);
-    let effects = again.farm.tick(again.now);
-    assert!(effects.contains(&Effect::MarkExpired { host_id: id("a"), resource_id: resource("gone.db") }));
-    assert_eq!(
-        shown(&mut again, "a", "crm.db"),
-        Some(OUT),
-        "its host has not been heard: it may list it still"
-    );
+    let again = sim.restarted();
+    let restored: Vec<_> = again.farm.replica_marks(again.now).map(|m| m.unlisted_for).collect();
+    assert_eq!(restored, [None, Some(secs(100))]);
 }
 
 // rule: directory-marks marks of a host that nothing else is known of wait for it

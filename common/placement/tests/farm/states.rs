@@ -134,6 +134,8 @@ fn a_host_is_drained_by_an_admin_or_by_itself() {
     );
     sim.drain("a", drain(DrainMode::Persistent, "disk"));
     assert_eq!(sim.reason("a"), "drained by ann: disk; drained by ann: backup");
+    sim.report("a", Load { drain: Some(drain(DrainMode::Persistent, "disk")), ..users(1) });
+    assert_eq!(sim.reason("a"), "drained by ann: disk", "it has come to the host");
     sim.report("a", users(1));
     assert_eq!(sim.state("a"), HostState::Restricted, "an admin's drain is not the host's to end");
     sim.farm.set_drain(&id("a"), None);

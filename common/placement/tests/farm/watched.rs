@@ -43,6 +43,7 @@ fn host(name: &str, users: u32) -> WatchedHost {
         load: Some((load, AS_OF.before(Duration::from_secs(1)))),
         availability: None,
         background: None,
+        background_is_borrowed: false,
         users: Some(users),
         pending_users: 0,
         places: 0,

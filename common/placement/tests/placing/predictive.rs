@@ -180,6 +180,17 @@ fn a_new_host_has_the_mean_of_the_others_until_it_was_heard_twice_or_for_ten_sec
     }
 }
 
+#[test]
+fn case_067_what_a_new_host_measured_itself_is_its_weighted_load_and_not_the_mean_of_the_others() {
+    let mut sim = farm(PolicyChange::default(), &[("a", 8, 0.5), ("b", 8, 0.7)]);
+    sim.farm.attach(&of_size("new", 8), None, false).unwrap();
+    sim.report("new", Load { cpu: Percent::new(10.0).ok(), ..demand(0.1, 8) });
+    let at = sim.pool().members.position(&id("new")).unwrap();
+    let explanation = sim.explain(&ask("r1"));
+    let new = explanation.hosts.iter().find(|host| host.position == at).unwrap();
+    assert!((new.terms.unwrap().cpu - 0.15 * 10.0).abs() < 1e-9, "{:?}", new.terms);
+}
+
 // rule: predictive-young
 #[test]
 fn a_place_that_nobody_came_for_is_no_logon_after_a_while_but_a_session_still() {

@@ -21,7 +21,7 @@ pub(crate) use self::explain::learned_costs;
 pub(super) use self::explain::{load_terms, redirect, timestamp};
 use self::request::{failover_request, place_request};
 pub(crate) use self::watch_wire::PlacementsOnTheWire;
-use super::{deadline, gateway, invalid};
+use super::{caller, deadline, gateway, invalid};
 
 use crate::{history::retention, placing, shared::Shared};
 
@@ -37,7 +37,8 @@ impl PlacementService for Placements {
         &self,
         request: Request<v1::WatchFarmRequest>,
     ) -> Result<Response<Self::WatchFarmStream>, Status> {
-        Ok(Response::new(watch::messages(watch::frames(&self.0, request.into_inner())?)))
+        let who = caller(&request)?;
+        Ok(Response::new(watch::messages(watch::frames(&self.0, &who.name, request.into_inner())?)))
     }
 
     async fn place(&self, request: Request<v1::PlaceRequest>) -> Result<Response<v1::PlaceResponse>, Status> {

@@ -3,15 +3,20 @@
 //! A reader is where it stands: the revision up to which it was told. It takes the next message from the ring when its
 //! connection takes one, so what it does not read lies nowhere. What it has been sent may still lie unread on its own side,
 //! where it fills a window that all calls of its connection share; so a stream is sent so much without a word from its
-//! reader and no more, then it ends, and the reader asks to go on from its last revision. One that reads loses nothing by
-//! it. One that does not read has stopped to matter.
+//! reader and no more, then it ends, and the reader asks to go on from its last revision. Where windows are smaller than
+//! that, the connection takes nothing any more, and nobody asks the stream for anything; so a task of its own carries the
+//! messages, and gives up when one is not taken in time. A reader that reads loses nothing by either. One that does not
+//! read has stopped to matter.
 
 use std::{collections::HashMap, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::{Stream, StreamExt, stream};
 use prost::Message;
-use tokio::{sync::watch, time::Instant};
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    time::{Instant, timeout},
+};
 use tonic::{Code, Status};
 use usher_proto::{
     error::{self, reason},
@@ -21,7 +26,7 @@ use usher_proto::{
 use usher_types::{FieldFault, PoolName};
 
 use crate::{
-    publish::{Copy, Event, Next, Seat},
+    publish::{self, Copy, Event, Next, Seat},
     shared::Shared,
     stored::millis,
 };
@@ -31,6 +36,8 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(2);
 /// What a stream is sent beyond the first copy of the farm, before its reader must ask anew: five streams that nobody reads
 /// stay below the 4 to 5 MB that common libraries take for a connection.
 const UNASKED_BYTES: usize = 512 * 1024;
+/// How long a message waits for being taken: of the largest ones that is a line of 17 KB/s.
+const TAKEN_WITHIN: Duration = Duration::from_secs(30);
 /// Pools that a request may name.
 const MOST_POOLS: usize = 64;
 /// The field of `WatchFarmResponse` that is added for each reader.
@@ -41,13 +48,17 @@ pub(crate) type Messages = Pin<Box<dyn Stream<Item = Result<v1::WatchFarmRespons
 /// Encoded messages.
 pub(super) type Frames = Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>;
 
-/// What a request is told, encoded.
+/// What a request of `who` is told, encoded.
 ///
 /// # Errors
 /// A request that asks for what cannot be, and too many readers.
-pub(super) fn frames(shared: &Arc<Shared>, request: v1::WatchFarmRequest) -> Result<Frames, Status> {
+pub(super) fn frames(
+    shared: &Arc<Shared>,
+    who: &str,
+    request: v1::WatchFarmRequest,
+) -> Result<Frames, Status> {
     let pools = wanted(&request)?;
-    let seat = shared.feed.seat().ok_or_else(too_many)?;
+    let (seat, stream) = shared.feed.seat(who).ok_or_else(too_many)?;
     let resume = request.resume_revision.map(|revision| (revision, request.resume_instance));
     let reader = Reader {
         newest: shared.feed.newest(),
@@ -60,11 +71,33 @@ pub(super) fn frames(shared: &Arc<Shared>, request: v1::WatchFarmRequest) -> Res
         bookmark_at: Instant::now(),
         _seat: seat,
     };
-    let next = async |mut reader: Reader| {
-        let frame = reader.next().await?;
-        Some((frame, reader))
-    };
-    Ok(Box::pin(stream::unfold(reader, next)))
+    let (to, frames) = mpsc::channel(1);
+    let (end, ended) = oneshot::channel();
+    tokio::spawn(async move {
+        let why = reader.carry(&to).await;
+        // First the reason, then the end of the messages that makes the other side look for it.
+        drop(why.map(|why| end.send(why)));
+        drop(to);
+    });
+    let carried = Carried { frames, ended: Some(ended), _stream: stream };
+    let next = async |mut carried: Carried| Some((carried.next().await?, carried));
+    Ok(Box::pin(stream::unfold(carried, next)))
+}
+
+/// What was carried to the connection and is not taken yet.
+struct Carried {
+    frames: mpsc::Receiver<Bytes>,
+    ended: Option<oneshot::Receiver<Status>>,
+    _stream: publish::Stream,
+}
+
+impl Carried {
+    async fn next(&mut self) -> Option<Result<Bytes, Status>> {
+        match self.frames.recv().await {
+            Some(frame) => Some(Ok(frame)),
+            None => self.ended.take()?.await.ok().map(Err),
+        }
+    }
 }
 
 /// The same as messages.
@@ -93,10 +126,19 @@ fn too_many() -> Status {
     error::status(Code::Unavailable, reason::OVERLOADED, what, HashMap::new(), Some(Duration::from_secs(5)))
 }
 
+/// Ends a stream whose reader was told up to `told`; zero: it does not know the whole farm yet.
 fn resync(told: u64, why: &str) -> Status {
-    let what = format!("{why}: ask again with resume_revision = {told}");
-    let metadata = HashMap::from([("revision".to_owned(), told.to_string())]);
+    let (what, metadata) = if told == 0 {
+        (format!("{why}: ask again, without a revision"), HashMap::new())
+    } else {
+        let metadata = HashMap::from([("revision".to_owned(), told.to_string())]);
+        (format!("{why}: ask again with resume_revision = {told}"), metadata)
+    };
     error::status(Code::Aborted, reason::RESYNC, what, metadata, None)
+}
+
+fn going_down() -> Status {
+    Status::unavailable("the coordinator is shutting down")
 }
 
 enum Phase {
@@ -123,6 +165,32 @@ struct Reader {
 }
 
 impl Reader {
+    /// Carries messages until there are no more of them, or nobody takes them: then why. Seat and copy are free with it,
+    /// even if the connection keeps what lies in it.
+    async fn carry(mut self, to: &mpsc::Sender<Bytes>) -> Option<Status> {
+        let closed = self.shared.feed.closed().clone();
+        loop {
+            let told = self.told;
+            let frame = tokio::select! {
+                () = to.closed() => return None,
+                frame = self.next() => frame?,
+            };
+            let taken = match frame {
+                Ok(frame) => timeout(TAKEN_WITHIN, to.send(frame)),
+                Err(end) => return Some(end),
+            };
+            tokio::select! {
+                taken = taken => match taken {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_gone)) => return None,
+                    // What was not taken was not told.
+                    Err(_late) => return Some(resync(told, "the reader takes nothing")),
+                },
+                () = closed.cancelled() => return Some(going_down()),
+            }
+        }
+    }
+
     /// The next message. Absent: the stream is over.
     async fn next(&mut self) -> Option<Result<Bytes, Status>> {
         loop {
@@ -130,7 +198,7 @@ impl Reader {
                 Phase::Over => return None,
                 Phase::Arriving(resume) => {
                     if let Some(start) = self.arrive(resume).await {
-                        return Some(Ok(start));
+                        return Some(start);
                     }
                 }
                 Phase::Copying(copy, at) => {
@@ -159,7 +227,8 @@ impl Reader {
     }
 
     /// Goes on where an earlier stream was, or begins with the whole farm: then with the message that says so.
-    async fn arrive(&mut self, resume: Option<(u64, String)>) -> Option<Bytes> {
+    async fn arrive(&mut self, resume: Option<(u64, String)>) -> Option<Result<Bytes, Status>> {
+        self.shared.feed.catch_up(&self.shared).await;
         let resync = match resume {
             None => WatchResync::Unspecified,
             Some((_, instance)) if instance != self.shared.instance_id => WatchResync::OtherInstance,
@@ -172,7 +241,7 @@ impl Reader {
                 return None;
             }
         };
-        let copy = self.shared.feed.copy(&self.shared).await;
+        let Some(copy) = self.shared.feed.copy(&self.shared).await else { return Some(Err(going_down())) };
         let start = v1::FarmStart {
             farm: self.shared.config.farm.clone(),
             coordinator_id: self.shared.coordinator_id.clone(),
@@ -181,7 +250,7 @@ impl Reader {
         };
         self.phase = Phase::Copying(copy, 0);
         // Not known up to there before the whole of it was said.
-        Some(encoded(0, WireEvent::Start(start)))
+        Some(Ok(encoded(0, WireEvent::Start(start))))
     }
 
     /// The next change, or a bookmark when it is time for one.
@@ -189,7 +258,7 @@ impl Reader {
         let closed = self.shared.feed.closed().clone();
         loop {
             if closed.is_cancelled() {
-                return Err(Status::unavailable("the coordinator is shutting down"));
+                return Err(going_down());
             }
             if self.sent > self.may_send {
                 return Err(resync(self.told, "so much is sent to a stream and no more"));
@@ -254,3 +323,6 @@ impl Reader {
 fn encoded(revision: u64, event: WireEvent) -> Bytes {
     v1::WatchFarmResponse { revision, event: Some(event), held_ms: 0 }.encode_to_vec().into()
 }
+
+#[cfg(test)]
+mod tests;

@@ -22,7 +22,7 @@ use tonic_prost::{ProstCodec, ProstDecoder};
 use tower::Service;
 use usher_proto::v1::{self, placement_service_server::PlacementServiceServer};
 
-use super::{Placements, watch};
+use super::{super::caller, Placements, watch};
 use crate::shared::Shared;
 
 const WATCH_FARM: &str = "/usher.v1.PlacementService/WatchFarm";
@@ -74,7 +74,8 @@ impl ServerStreamingService<v1::WatchFarmRequest> for Watch {
     type Future = std::future::Ready<Result<tonic::Response<Self::ResponseStream>, Status>>;
 
     fn call(&mut self, request: tonic::Request<v1::WatchFarmRequest>) -> Self::Future {
-        std::future::ready(watch::frames(&self.0, request.into_inner()).map(tonic::Response::new))
+        let frames = caller(&request).and_then(|who| watch::frames(&self.0, &who.name, request.into_inner()));
+        std::future::ready(frames.map(tonic::Response::new))
     }
 }
 

@@ -265,7 +265,11 @@ impl Links {
             }
             Err(_elapsed) => return Err(SharedError::Unreached("no answer to the login".to_owned())),
         };
-        answer.token.parse().map_err(|_| SharedError::Refused("its token is no text".to_owned()))
+        let token = answer.token.parse::<MetadataValue<Ascii>>();
+        let mut token = token.map_err(|_| SharedError::Refused("its token is no text".to_owned()))?;
+        // Whoever has it needs no password: it is shown in no debug output, of a link or of a request.
+        token.set_sensitive(true);
+        Ok(token)
     }
 }
 

@@ -265,6 +265,8 @@ async fn with_users_a_login_is_needed_and_one_that_ran_out_is_made_again() {
     let store = EtcdStore::new(EtcdOptions { login: login.clone(), ..server.options() });
     let Transacted::Done(first) = store.transact(&put("drains/a", "1", 0)).await.unwrap() else { panic!() };
     store.watch(first).await.unwrap();
+    let shown = format!("{:?}", store.links.link().await.unwrap());
+    assert!(shown.contains("token: Some(Sensitive)"), "{shown}");
     store.announce("coordinators/a", b"1", Duration::from_secs(9)).await.unwrap();
     // Every token of before is void after a change of the users.
     server.ctl(&["--user", "root:secret", "user", "add", "third:x"]);

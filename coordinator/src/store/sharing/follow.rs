@@ -13,11 +13,15 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{LinkState, MARKER, Sharing, WRITERS};
+use super::{
+    LinkState, Sharing, WRITERS,
+    owed::{Settled, Settling},
+    take::Waiting,
+};
 use crate::store::{
     Aside, Copied, SharedRows, StoreError, Stored, Write,
     shared_rows::Change,
-    shared_store::{Listing, Newest, RowChange, SharedError, SharedRow, Watched},
+    shared_store::{Listing, Newest, SharedError, SharedRow, Watched},
 };
 
 /// How often the store is asked how far it is, and told that this coordinator is there. Three misses and it is listed no more.
@@ -76,7 +80,7 @@ impl Follower {
         let kind = self.sharing.store.kind();
         let caught_up = async {
             self.sharing.list(None).await?;
-            if self.sharing.settled().await? { self.sharing.list(None).await } else { Ok(()) }
+            if self.sharing.settled().await?.told { self.sharing.list(None).await } else { Ok(()) }
         };
         match timeout(within, caught_up).await {
             Ok(Ok(())) => Ok(()),
@@ -176,17 +180,22 @@ impl Sharing {
         }
         let from = self.state().revision;
         let mut watch = self.store.watch(from).await?;
+        let mut settling = Settling::default();
         self.announced().await?;
         self.set_link(LinkState::Connected, None);
-        self.settle_and_list(out).await?;
+        self.settle_and_list(out, &mut settling).await?;
         let mut checks = interval(CHECK_EVERY);
         checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut behind = 0;
+        let (mut behind, mut waiting) = (0, Waiting::default());
         loop {
             tokio::select! {
                 biased;
                 watched = watch.next() => match watched? {
-                    Watched::Changes { changes, complete_to } => self.take(changes, complete_to, out).await?,
+                    Watched::Changes { changes, complete_to } => {
+                        if let Some((changes, complete_to)) = waiting.add(changes, complete_to)? {
+                            self.take(changes, complete_to, out).await?;
+                        }
+                    }
                     Watched::Compacted => {
                         return Err(Broken::ListAgain("its history was compacted".to_owned()));
                     }
@@ -202,7 +211,7 @@ impl Sharing {
                     }
                     self.announced().await?;
                     self.set_link(LinkState::Connected, None);
-                    self.settle_and_list(out).await?;
+                    self.settle_and_list(out, &mut settling).await?;
                     self.copy_again().await;
                 }
             }
@@ -216,24 +225,24 @@ impl Sharing {
     }
 
     /// Tells what is owed. Where the shared store knew better nothing has changed in it, and no watch would tell: all is listed.
-    async fn settle_and_list(&self, out: &mpsc::Sender<Followed>) -> Result<(), Broken> {
-        if self.state().owed.is_empty() {
+    async fn settle_and_list(
+        &self,
+        out: &mpsc::Sender<Followed>,
+        settling: &mut Settling,
+    ) -> Result<(), Broken> {
+        if self.state().owed.is_empty() || !settling.is_due() {
             return Ok(());
         }
         // What it is compared with must be as it is now, and not as the watch will have told it.
         self.list(Some(out)).await?;
-        if self.settled().await? { self.list(Some(out)).await } else { Ok(()) }
+        let settled = self.settled().await?;
+        settling.has(settled.is_whole);
+        if settled.told { self.list(Some(out)).await } else { Ok(()) }
     }
 
     /// Tells what is owed. A store that takes nothing for now, as one without space, is still followed.
-    async fn settled(&self) -> Result<bool, Broken> {
-        match self.settle().await {
-            Err(StoreError::Refused { why, .. }) => {
-                self.note(why);
-                Ok(false)
-            }
-            settled => settled.map_err(broken_by),
-        }
+    async fn settled(&self) -> Result<Settled, Broken> {
+        self.settle().await.map_err(broken_by)
     }
 
     /// Says that this coordinator is there, if the store takes it.
@@ -247,7 +256,7 @@ impl Sharing {
         }
     }
 
-    fn note(&self, why: String) {
+    pub(super) fn note(&self, why: String) {
         tracing::debug!(why, "the shared store takes nothing");
         self.state().last_error = Some(why);
     }
@@ -316,7 +325,7 @@ impl Sharing {
         (wanted, unreadable)
     }
 
-    fn unreadable(&self, row: &SharedRow, why: String) -> Aside {
+    pub(super) fn unreadable(&self, row: &SharedRow, why: String) -> Aside {
         let (table, key) = row.key.split_once('/').unwrap_or(("", &row.key));
         Aside {
             table: table.to_owned(),
@@ -329,7 +338,7 @@ impl Sharing {
     }
 
     /// Puts rows in quarantine that are not there yet, and says so once.
-    async fn set_aside(&self, rows: Vec<Aside>) {
+    pub(super) async fn set_aside(&self, rows: Vec<Aside>) {
         let mut news = Vec::new();
         for row in rows {
             let key = format!("{}/{}", row.table, row.key);
@@ -361,48 +370,7 @@ impl Sharing {
         }
     }
 
-    /// Takes in what the watch tells.
-    async fn take(
-        &self,
-        told: Vec<RowChange>,
-        complete_to: Option<u64>,
-        out: &mpsc::Sender<Followed>,
-    ) -> Result<(), Broken> {
-        if told.iter().any(|row| row.key == MARKER && row.value.is_none()) {
-            return Err(Broken::ListAgain("somebody has emptied it".to_owned()));
-        }
-        let (mut changes, mut unreadable) = (Vec::new(), Vec::new());
-        let revision = {
-            let mut state = self.state();
-            for row in told {
-                match Change::from_row(&row.key, row.value.as_deref()) {
-                    Ok(Some(change)) => {
-                        state.told.follow(change.clone());
-                        changes.push(change);
-                    }
-                    Ok(None) => {}
-                    Err(why) => {
-                        let value = row.value.clone().unwrap_or_default();
-                        let bad = SharedRow { key: row.key.clone(), value, revision: row.revision };
-                        unreadable.push(self.unreadable(&bad, why));
-                    }
-                }
-                know(&mut state.rows, row);
-            }
-            state.revision = complete_to.unwrap_or(state.revision).max(state.revision);
-            state.revision
-        };
-        self.metrics.store_link(true, revision, self.state().owed.len());
-        self.set_aside(unreadable).await;
-        if changes.is_empty() {
-            return Ok(());
-        }
-        self.tell(out, changes.clone(), revision).await?;
-        self.copy_followed(vec![Write::Follow(changes), Write::PutCopied(self.copied())]).await;
-        Ok(())
-    }
-
-    async fn tell(
+    pub(super) async fn tell(
         &self,
         out: &mpsc::Sender<Followed>,
         changes: Vec<Change>,
@@ -412,48 +380,10 @@ impl Sharing {
         out.send(Followed { changes, revision }).await.map_err(gone)
     }
 
-    fn copied(&self) -> Copied {
+    pub(super) fn copied(&self) -> Copied {
         let state = self.state();
         let copied_unix_ms = self.clock.wall_unix_ms();
         Copied { cluster: state.cluster.unwrap_or(0), revision: state.revision, copied_unix_ms }
-    }
-
-    async fn copy_followed(&self, writes: Vec<Write>) {
-        // One that was refused before is copied as a whole.
-        if self.state().copy_is_behind {
-            return self.copy_again().await;
-        }
-        if let Err(error) = self.local.write(writes).await {
-            tracing::warn!(%error, "cannot keep a copy of what the shared store has; it is copied later");
-            self.state().copy_is_behind = true;
-        }
-    }
-
-    /// Writes the whole copy, if a part of it was refused.
-    async fn copy_again(&self) {
-        if !self.state().copy_is_behind {
-            return;
-        }
-        let rows = Box::new(self.state().told.clone());
-        let writes = vec![Write::ReplaceShared(rows), Write::PutCopied(self.copied())];
-        if self.local.write(writes).await.is_ok() {
-            self.state().copy_is_behind = false;
-            tracing::info!("the copy of the shared store is whole again");
-        }
-    }
-}
-
-/// Notes a row that the watch told, unless a later state of it is known.
-fn know(rows: &mut std::collections::BTreeMap<String, SharedRow>, told: RowChange) {
-    if rows.get(&told.key).is_some_and(|known| known.revision > told.revision) {
-        return;
-    }
-    match told.value {
-        Some(value) => {
-            let row = SharedRow { key: told.key.clone(), value, revision: told.revision };
-            rows.insert(told.key, row);
-        }
-        None => drop(rows.remove(&told.key)),
     }
 }
 

@@ -12,8 +12,12 @@
 
 mod filling;
 mod follow;
+#[cfg(test)]
+mod outage_tests;
 mod owed;
 mod plan;
+mod replace;
+mod take;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -81,6 +85,8 @@ pub(super) struct Sharing {
     state: Mutex<State>,
     /// One transaction after the other: each says which one was before it.
     writing: tokio::sync::Mutex<()>,
+    /// Whoever writes shared rows to the local copy decides under it whether they are still new.
+    copying: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -142,6 +148,7 @@ impl Sharing {
             transactions: AtomicU64::new(0),
             state: Mutex::new(state),
             writing: tokio::sync::Mutex::default(),
+            copying: tokio::sync::Mutex::default(),
         });
         (sharing.clone(), Follower::new(sharing))
     }

@@ -4,14 +4,46 @@
 //! and the drain that its boot has ended are kept here and owed. Where the shared store has learned something else meanwhile,
 //! the shared store is right, and the operator is told so.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 
 use super::{
     LinkState, Sharing,
-    plan::{plan, set_as_known},
-    write::{Ended, readable},
+    plan::{Planned, plan},
+    write::Ended,
 };
-use crate::store::{Committed, Owed, StoreError, Write, shared_rows::Change, shared_store::Transaction};
+use crate::store::{Committed, Owed, StoreError, Write};
+
+/// Waits before something that was refused is told again, doubling: each time the whole store is listed.
+const FIRST_WAIT: Duration = Duration::from_secs(2);
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// What became of what is owed.
+pub(super) struct Settled {
+    /// Something has been settled, as it was owed or as another coordinator knew better.
+    pub(super) told: bool,
+    /// Nothing is left that was refused.
+    pub(super) is_whole: bool,
+}
+
+/// When the shared store is told next what it is owed.
+#[derive(Default)]
+pub(super) struct Settling {
+    refused: Option<(Instant, Duration)>,
+}
+
+impl Settling {
+    pub(super) fn is_due(&self) -> bool {
+        self.refused.is_none_or(|(at, wait)| at.elapsed() >= wait)
+    }
+
+    /// It was told, and has taken all or not.
+    pub(super) fn has(&mut self, taken_all: bool) {
+        let wait = self.refused.map_or(FIRST_WAIT, |(_, wait)| wait.saturating_mul(2).min(LONGEST_WAIT));
+        self.refused = (!taken_all).then(|| (Instant::now(), wait));
+    }
+}
 
 impl Sharing {
     pub(in crate::store) async fn write_or_owe(&self, writes: Vec<Write>) -> Result<Committed, StoreError> {
@@ -39,40 +71,70 @@ impl Sharing {
         Ok(Committed::default())
     }
 
-    /// Tells the shared store all that it is owed. What is known of its rows must be up to date. Whether anything was told.
-    pub(super) async fn settle(&self) -> Result<bool, StoreError> {
+    /// Tells the shared store all that it is owed. What is known of its rows must be up to date. What it does not take is still
+    /// owed, and keeps nothing back that is owed besides.
+    pub(super) async fn settle(&self) -> Result<Settled, StoreError> {
         let owed = self.state().owed.clone();
+        let mut settled = Settled { told: false, is_whole: true };
         if owed.is_empty() {
-            return Ok(false);
+            return Ok(settled);
         }
         let _in_turn = self.writing.lock().await;
         for (number, owed) in owed {
-            let until = Instant::now() + self.write_within;
-            loop {
-                let transaction = match self.to_settle(&owed) {
-                    Ok(Some(transaction)) => transaction,
-                    Ok(None) => break,
-                    Err(conflict) => {
-                        tracing::error!(
-                            %conflict,
-                            ?owed,
-                            "what a host did while the shared store was away is not so: another coordinator knew better"
-                        );
-                        break;
-                    }
-                };
-                if let Ended::Done(_) = self.pursue(transaction, until).await? {
-                    break;
+            match self.settle_one(&owed).await {
+                Ok(()) => {}
+                Err(StoreError::Refused { why, .. }) => {
+                    tracing::debug!(why, ?owed, "the shared store does not take what it is owed");
+                    self.note(why);
+                    settled.is_whole = false;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            settled.told = true;
+            match self.local.write(vec![Write::DeleteOwed(number)]).await {
+                Ok(()) => drop(self.state().owed.remove(&number)),
+                // It is told again, which changes nothing.
+                Err(error) => {
+                    tracing::warn!(%error, ?owed, "cannot note that the shared store has what it was owed");
+                    settled.is_whole = false;
                 }
             }
-            self.local.write(vec![Write::DeleteOwed(number)]).await?;
-            self.state().owed.remove(&number);
         }
-        Ok(true)
+        if !settled.is_whole {
+            let owed = self.state().owed.len();
+            let why = self.state().last_error.clone();
+            tracing::warn!(owed, why, "the shared store has not all that it is owed; it is told again later");
+        }
+        Ok(settled)
+    }
+
+    async fn settle_one(&self, owed: &Owed) -> Result<(), StoreError> {
+        let until = Instant::now() + self.write_within;
+        loop {
+            let planned = match self.to_settle(owed) {
+                Ok(Some(planned)) => planned,
+                Ok(None) => return Ok(()),
+                Err(conflict @ StoreError::Bound { .. }) => {
+                    tracing::error!(
+                        %conflict,
+                        ?owed,
+                        "what a host did while the shared store was away is not so: another coordinator knew better"
+                    );
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            };
+            if let Ended::Done(_) = self.pursue(planned.transaction, until).await?
+                && !planned.is_part
+            {
+                return Ok(());
+            }
+        }
     }
 
     /// What is to be written for something owed. Absent: nothing any more.
-    fn to_settle(&self, owed: &Owed) -> Result<Option<Transaction>, StoreError> {
+    fn to_settle(&self, owed: &Owed) -> Result<Option<Planned>, StoreError> {
         let (kind, state) = (self.store.kind(), self.state());
         match owed {
             Owed::Bind { certificate, host, replaces } => {
@@ -83,11 +145,9 @@ impl Sharing {
                 plan(kind, &state.rows, [&Write::MoveMarks(from.clone(), to.clone())]).map(Some)
             }
             Owed::EndDrain { host, set_unix_ms } => {
-                let drains = readable(&state.rows).drains;
-                if drains.get(host).is_none_or(|drain| drain.set_unix_ms != *set_unix_ms) {
-                    return Ok(None);
-                }
-                set_as_known(kind, &state.rows, &[Change::Drain(host.clone(), None)]).map(Some)
+                let ended = Write::DeleteDrainSetAt(host.clone(), *set_unix_ms);
+                let planned = plan(kind, &state.rows, [&ended])?;
+                Ok(Some(planned).filter(|planned| !planned.transaction.changes.is_empty()))
             }
         }
     }
@@ -104,6 +164,9 @@ fn owed(write: &Write, known: &crate::store::SharedRows) -> Option<Owed> {
         Write::DeleteDrain(host) => {
             let set_unix_ms = known.drains.get(host)?.set_unix_ms;
             Some(Owed::EndDrain { host: host.clone(), set_unix_ms })
+        }
+        Write::DeleteDrainSetAt(host, set_unix_ms) => {
+            Some(Owed::EndDrain { host: host.clone(), set_unix_ms: *set_unix_ms })
         }
         _ => None,
     }

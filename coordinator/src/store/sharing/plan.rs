@@ -19,6 +19,7 @@ pub(super) fn is_shared(write: &Write) -> bool {
         Write::PutPool(..)
         | Write::PutDrain(..)
         | Write::DeleteDrain(_)
+        | Write::DeleteDrainSetAt(..)
         | Write::PutHostMarks(..)
         | Write::DeleteHostMarks(_)
         | Write::PutReplicaMark(..)
@@ -38,6 +39,16 @@ pub(super) fn is_shared(write: &Write) -> bool {
     }
 }
 
+/// Rows that one transaction moves to another host: each takes two comparisons and two changes, of the 128 that stores take.
+pub(super) const MOVED_AT_ONCE: usize = 25;
+
+/// What is to be done next.
+pub(super) struct Planned {
+    pub(super) transaction: Transaction,
+    /// More marks are to be moved after it than one transaction takes: plan those anew.
+    pub(super) is_part: bool,
+}
+
 /// The transaction that makes `writes`, in their order.
 ///
 /// # Errors
@@ -46,10 +57,10 @@ pub(super) fn plan<'a>(
     kind: &'static str,
     rows: &Rows,
     writes: impl IntoIterator<Item = &'a Write>,
-) -> Result<Transaction, StoreError> {
-    let mut plan = Plan { kind, rows, transaction: Transaction::default() };
+) -> Result<Planned, StoreError> {
+    let mut plan = Plan { kind, rows, transaction: Transaction::default(), is_part: false };
     writes.into_iter().try_for_each(|write| plan.add(write))?;
-    Ok(plan.transaction)
+    Ok(Planned { transaction: plan.transaction, is_part: plan.is_part })
 }
 
 /// Adds changes to a transaction, each only if its row is still as it is known.
@@ -58,7 +69,7 @@ pub(super) fn set_as_known(
     rows: &Rows,
     changes: &[Change],
 ) -> Result<Transaction, StoreError> {
-    let mut plan = Plan { kind, rows, transaction: Transaction::default() };
+    let mut plan = Plan { kind, rows, transaction: Transaction::default(), is_part: false };
     for change in changes {
         plan.expect(&change.key());
         plan.set(change)?;
@@ -70,6 +81,7 @@ struct Plan<'a> {
     kind: &'static str,
     rows: &'a Rows,
     transaction: Transaction,
+    is_part: bool,
 }
 
 impl Plan<'_> {
@@ -97,6 +109,16 @@ impl Plan<'_> {
             }
             Write::PutDrain(host, record) => self.set(&Change::Drain(host.clone(), Some(record.clone()))),
             Write::DeleteDrain(host) => self.set(&Change::Drain(host.clone(), None)),
+            Write::DeleteDrainSetAt(host, set_unix_ms) => {
+                let ended = Change::Drain(host.clone(), None);
+                match self.now(&ended.key()) {
+                    Some(Change::Drain(_, Some(drain))) if drain.set_unix_ms == *set_unix_ms => {
+                        self.expect(&ended.key());
+                        self.set(&ended)
+                    }
+                    _ => Ok(()),
+                }
+            }
             Write::PutHostMarks(host, record) => {
                 self.set(&Change::HostMarks(host.clone(), Some(record.clone())))
             }
@@ -166,7 +188,9 @@ impl Plan<'_> {
         moved.extend(replicas.map(|resource| {
             (format!("{first}{resource}"), format!("{}/{to}/{resource}", table::REPLICA_MARKS))
         }));
-        for (old, new) in moved {
+        moved.retain(|(old, _)| self.rows.contains_key(old));
+        self.is_part |= moved.len() > MOVED_AT_ONCE;
+        for (old, new) in moved.into_iter().take(MOVED_AT_ONCE) {
             let Some(row) = self.rows.get(&old) else { continue };
             self.expect(&old);
             self.expect(&new);

@@ -12,16 +12,16 @@ use crate::store::{
 };
 
 /// A coordinator's store, and what its farm is told.
-struct Node {
-    store: StoreHandle,
-    local: MemoryStore,
-    link: MemoryShared,
-    told: tokio::sync::mpsc::Receiver<Followed>,
-    stop: tokio_util::sync::CancellationToken,
+pub(super) struct Node {
+    pub(super) store: StoreHandle,
+    pub(super) local: MemoryStore,
+    pub(super) link: MemoryShared,
+    pub(super) told: tokio::sync::mpsc::Receiver<Followed>,
+    pub(super) stop: tokio_util::sync::CancellationToken,
 }
 
 /// A coordinator that starts with `local`, and reaches the store through `link`.
-async fn start(local: &MemoryStore, link: &MemoryShared, seed: bool) -> Node {
+pub(super) async fn start(local: &MemoryStore, link: &MemoryShared, seed: bool) -> Node {
     let local = local.opened_again();
     let metrics = Metrics::new("0", "none");
     let own = StoreHandle::inline(Path::new("memory"), metrics, local.clone());
@@ -48,18 +48,18 @@ async fn start(local: &MemoryStore, link: &MemoryShared, seed: bool) -> Node {
     node
 }
 
-async fn node(id: &str, link: MemoryShared) -> Node {
+pub(super) async fn node(id: &str, link: MemoryShared) -> Node {
     start(&MemoryStore::new(id), &link, false).await
 }
 
-async fn pair() -> (Node, Node) {
+pub(super) async fn pair() -> (Node, Node) {
     let shared = MemoryShared::default();
     (node("one", shared.clone()).await, node("two", shared.for_another()).await)
 }
 
 impl Node {
     /// What its farm is told next, within a second.
-    async fn told(&mut self) -> Vec<Change> {
+    pub(super) async fn told(&mut self) -> Vec<Change> {
         timeout(Duration::from_secs(1), self.told.recv())
             .await
             .expect("told within a second")
@@ -67,7 +67,7 @@ impl Node {
             .changes
     }
 
-    async fn until(&self, link: LinkState) {
+    pub(super) async fn until(&self, link: LinkState) {
         let reached = async {
             while self.store.status().shared.unwrap().link != link {
                 sleep(Duration::from_millis(20)).await;
@@ -77,12 +77,12 @@ impl Node {
         timeout(Duration::from_secs(30), reached).await.unwrap_or_else(|_| panic!("not {}", why()));
     }
 
-    async fn copy(&self) -> SharedRows {
+    pub(super) async fn copy(&self) -> SharedRows {
         self.store.load().await.unwrap().shared()
     }
 
     /// Its copy, as soon as `is_it`.
-    async fn copy_when(&self, is_it: impl Fn(&SharedRows) -> bool) -> SharedRows {
+    pub(super) async fn copy_when(&self, is_it: impl Fn(&SharedRows) -> bool) -> SharedRows {
         for _ in 0..500 {
             let copy = self.copy().await;
             if is_it(&copy) {
@@ -94,20 +94,20 @@ impl Node {
     }
 }
 
-fn pool() -> usher_types::PoolName {
+pub(super) fn pool() -> usher_types::PoolName {
     usher_types::PoolName::new("desk").unwrap()
 }
 
-fn host(id: &str) -> usher_types::HostId {
+pub(super) fn host(id: &str) -> usher_types::HostId {
     usher_types::HostId::new(id).unwrap()
 }
 
-fn settings(version: u64, author: &str) -> PoolRecord {
+pub(super) fn settings(version: u64, author: &str) -> PoolRecord {
     let policy = Policy { users_full_scale: version as f64, ..Policy::default() };
     PoolRecord { version, policy, author: author.to_owned(), applied_unix_ms: version }
 }
 
-fn drain(set_unix_ms: u64) -> DrainRecord {
+pub(super) fn drain(set_unix_ms: u64) -> DrainRecord {
     let drain = Drain {
         mode: DrainMode::Persistent,
         reason: "disk".to_owned(),
@@ -117,7 +117,7 @@ fn drain(set_unix_ms: u64) -> DrainRecord {
     DrainRecord { drain, boot_id: None, set_unix_ms }
 }
 
-fn bind(host_id: &str) -> Write {
+pub(super) fn bind(host_id: &str) -> Write {
     Write::Bind { certificate: "app1".to_owned(), host: host(host_id), replaces: None }
 }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    LinkState, MARKER, Sharing,
-    plan::{Rows, is_shared, plan, set_as_known},
+    LinkState, Sharing,
+    plan::{Rows, is_shared, plan},
 };
 use crate::store::{
     Committed, SharedRows, StoreError, Write,
@@ -18,11 +18,6 @@ use crate::store::{
 const ATTEMPTS: u32 = 16;
 /// Between two attempts to find out what became of a write.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(100);
-/// Changes of one transaction that has nothing else to be: far below what stores take.
-const CHUNK: usize = 60;
-/// Bytes of one such transaction.
-const CHUNK_BYTES: usize = 512 * 1024;
-
 /// How a transaction that was pursued to its end has ended.
 pub(super) enum Ended {
     Done(u64),
@@ -48,8 +43,9 @@ impl Sharing {
         }
         let mut committed = Committed::default();
         if !shared.is_empty() {
-            committed.revision = Some(self.write_shared(&shared).await?);
-            self.copy(shared).await;
+            let revision = self.write_shared(&shared).await?;
+            committed.revision = Some(revision);
+            self.copy(shared, revision).await;
         }
         if !own.is_empty() {
             self.local.write(own).await?;
@@ -63,10 +59,18 @@ impl Sharing {
         if let Some(obstacle) = self.obstacle() {
             return Err(obstacle);
         }
-        for _ in 0..ATTEMPTS {
-            let transaction = plan(self.store.kind(), &self.state().rows, writes)?;
-            if let Ended::Done(revision) = self.pursue(transaction, until).await? {
-                return Ok(revision);
+        let mut writes: Vec<&Write> = writes.iter().collect();
+        let mut left = ATTEMPTS;
+        while left > 0 {
+            left -= 1;
+            let planned = plan(self.store.kind(), &self.state().rows, writes.iter().copied())?;
+            if let Ended::Done(revision) = self.pursue(planned.transaction, until).await? {
+                if !planned.is_part {
+                    return Ok(revision);
+                }
+                // A host that is replaced has more marks than are moved at once. Moving them again moves the rest.
+                writes.retain(|write| matches!(write, Write::MoveMarks(..)));
+                left = ATTEMPTS;
             }
         }
         let why = "other coordinators change the same rows all the time".to_owned();
@@ -185,84 +189,9 @@ impl Sharing {
         }
     }
 
-    /// Writes to the local copy what the shared store has taken.
-    async fn copy(&self, writes: Vec<Write>) {
-        if let Err(error) = self.local.write(writes).await {
-            tracing::warn!(%error, "the shared store has a change that the local copy has not; it is copied later");
-            self.state().copy_is_behind = true;
-        }
-    }
-
-    /// Replaces everything by `wanted`; see [`StoreHandle::replace_shared`](crate::store::StoreHandle::replace_shared).
-    pub(in crate::store) async fn replace(
-        &self,
-        based_on: &SharedRows,
-        wanted: SharedRows,
-    ) -> Result<(Vec<Change>, Committed), StoreError> {
-        let (based_on, wanted) = (without_own_view(based_on.clone()), without_own_view(wanted));
-        let until = Instant::now() + self.write_within.saturating_mul(4);
-        let _in_turn = self.writing.lock().await;
-        if self.state().link == LinkState::Away {
-            return self.obstacle().map_or_else(|| Err(self.refused("it is away")), Err);
-        }
-        let is_filled = self.state().rows.contains_key(MARKER);
-        if !is_filled {
-            self.claim_for_restore(until).await?;
-        }
-        let changes = readable(&self.state().rows).changes_to(&wanted);
-        let is_version = |change: &Change| matches!(change, Change::Version(..));
-        let versions: Vec<_> = changes.iter().filter(|change| is_version(change)).cloned().collect();
-        self.put_in_parts(&versions, until).await?;
-        let listing = self.store.list().await.map_err(|error| self.refused(&error.to_string()))?;
-        self.state().rows = listing.rows.into_iter().map(|row| (row.key.clone(), row)).collect();
-        let found = readable(&self.state().rows);
-        if is_filled && based_on.changes_to(&found).iter().any(|change| !is_version(change)) {
-            return Err(self.refused("another coordinator changed something meanwhile: try again"));
-        }
-        let rest: Vec<_> = found.changes_to(&wanted).into_iter().filter(|of| !is_version(of)).collect();
-        let mut last = set_as_known(self.store.kind(), &self.state().rows, &rest)?;
-        // One comparison instead of one for each row.
-        last.expected.clear();
-        last.unchanged_since = Some(listing.revision);
-        last.changes.insert(MARKER.to_owned(), Some(super::filling::marker()));
-        if !is_filled {
-            self.release(&mut last);
-        }
-        let Ended::Done(revision) = self.pursue(last, until).await? else {
-            return Err(self.refused("another coordinator changed something meanwhile: try again"));
-        };
-        self.copy(vec![Write::ReplaceShared(Box::new(wanted))]).await;
-        Ok((changes, Committed { revision: Some(revision) }))
-    }
-
-    /// Makes changes that belong together only loosely.
-    pub(super) async fn put_in_parts(&self, changes: &[Change], until: Instant) -> Result<(), StoreError> {
-        let mut rest = changes;
-        while !rest.is_empty() {
-            let mut bytes = 0;
-            let fits = rest.iter().take(CHUNK).take_while(|change| {
-                bytes += change.value().and_then(Result::ok).map_or(0, |value| value.len());
-                bytes <= CHUNK_BYTES
-            });
-            let (part, later) = rest.split_at(fits.count().max(1));
-            let transaction = set_as_known(self.store.kind(), &self.state().rows, part)?;
-            let Ended::Done(_) = self.pursue(transaction, until).await? else {
-                return Err(self.refused("another coordinator changed something meanwhile: try again"));
-            };
-            rest = later;
-        }
-        Ok(())
-    }
-
     pub(super) fn refused(&self, why: &str) -> StoreError {
         StoreError::Refused { kind: self.store.kind(), why: why.to_owned() }
     }
-}
-
-/// Without what each coordinator sees for itself: since when hosts do not list what is marked.
-fn without_own_view(mut rows: SharedRows) -> SharedRows {
-    rows.replica_marks.values_mut().for_each(|mark| mark.gone_unix_ms = None);
-    rows
 }
 
 /// The rows that can be read.

@@ -19,7 +19,7 @@ use tokio_util::task::TaskTracker;
 use tonic::Request;
 use usher_client::{Config, Error, Outcome, TlsFiles};
 use usher_integration_tests::{CertFiles, Client, Machine};
-use usher_proto::error::error_info;
+use usher_proto::error::{error_info, reason};
 use usher_proto::v1;
 
 use super::clock::now_ms;
@@ -31,6 +31,8 @@ const RAW_TIMEOUT: Duration = Duration::from_secs(2);
 const DEADLINE: Duration = Duration::from_secs(5);
 /// One call of so many goes to the pool that is always about full.
 const TIGHT_EACH: u64 = 10;
+/// Reasons for which a full pool may refuse a login.
+const FULL: [&str; 2] = [reason::MAX_USERS, reason::NO_CONSENT];
 /// How long a place is held, milliseconds.
 const HOLD_MS: std::ops::Range<u64> = 100..3000;
 
@@ -166,9 +168,10 @@ struct Asked {
 }
 
 impl Asked {
-    /// A no: in the tight pool most of them are right.
+    /// A no. In the tight pool one is right if it says that everybody is full, or that nobody had room who was asked.
     fn refused(&self, reason: &str) -> End {
-        if self.pool == "tight" { End::Full } else { End::Failed(reason.to_owned()) }
+        let is_full = FULL.contains(&reason);
+        if self.pool == "tight" && is_full { End::Full } else { End::Failed(reason.to_owned()) }
     }
 }
 
@@ -265,8 +268,7 @@ impl Raw {
                 None => End::Failed("an answer without a host".to_owned()),
             },
             Ok(Err(status)) => match error_info(&status) {
-                Some(info) if status.code() == tonic::Code::ResourceExhausted => asked.refused(&info.reason),
-                Some(info) => End::Failed(info.reason),
+                Some(info) => asked.refused(&info.reason),
                 None => End::Failed(format!("{:?}", status.code())),
             },
             Err(_) => End::Failed("no answer in time".to_owned()),

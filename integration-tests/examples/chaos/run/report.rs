@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use usher_integration_tests::bench::{Bound, Goal, print_goals};
-use usher_integration_tests::chaos::Findings;
+use usher_integration_tests::chaos::{Fault, Findings};
 
 use super::load::{Call, Caller, End};
 
@@ -208,12 +208,23 @@ impl FaultLine {
     }
 }
 
+/// Coordinators that hear no host may give of their share without asking. They are one of three for a few seconds of a
+/// minute.
+const NEVER_ASKED: f64 = 0.05;
+/// A machine that stands still for the deadline of a call leaves some without an answer. Whoever decides alone although
+/// others are well does so for all of them.
+const LOCAL_BESIDE: f64 = 0.002;
+
 /// What is promised, held against what was seen.
 pub(crate) fn goals(total: &Seen, found: &Findings, faults: &[FaultLine], made_share: f64) -> Vec<Goal> {
     let is_believed = made_share >= 0.95;
     let count = |id, what, figure: usize| {
         Goal::amount(id, what, Bound::AtMost(0.0), "calls", (figure as f64, 0.0), is_believed)
     };
+    // There is one fault that leaves nobody to ask, and its time lasts until everybody hears everybody again.
+    let all_dead = faults.iter().filter(|line| line.fault == Fault::KillAll.name());
+    let beside = total.local.saturating_sub(all_dead.map(|line| line.seen.local).sum());
+    let never_asked = found.never_asked as f64 / found.places.max(1) as f64;
     let longest = |of: fn(&FaultLine) -> f64| faults.iter().map(of).fold(0.0, f64::max);
     let gap = longest(|line| line.seen.gap_library_s);
     // What did not become whole took longer than anybody waits.
@@ -223,6 +234,22 @@ pub(crate) fn goals(total: &Seen, found: &Findings, faults: &[FaultLine], made_s
         count("limits_passed", "moments at which a host was above its limit", found.limits_passed.len()),
         count("token_on_two_hosts", "tokens on two hosts for more than a second", found.doubled.len()),
         count("places_lost", "places that their host forgot, held for more than a second", found.lost.len()),
+        Goal::amount(
+            "local_beside",
+            "share of calls that were decided without a coordinator while some could answer",
+            Bound::AtMost(LOCAL_BESIDE),
+            "",
+            (beside as f64 / total.calls_library.max(1) as f64, 0.0),
+            is_believed,
+        ),
+        Goal::amount(
+            "never_asked",
+            "share of places that were given without asking their host",
+            Bound::AtMost(NEVER_ASKED),
+            "",
+            (never_asked, 0.0),
+            is_believed,
+        ),
         Goal::amount(
             "library_gap",
             "longest time without an answer through the library",

@@ -31,6 +31,8 @@ pub struct Hold {
     pub cost: u32,
     /// When it ends by itself.
     pub until: Duration,
+    /// Which coordinator gave it.
+    pub giver: usize,
 }
 
 /// The check of limits.
@@ -106,10 +108,10 @@ impl Limits {
         })
     }
 
-    /// The host was OFFLINE for some coordinator: what was given on it before is void for good, though its gateway may not
-    /// know. (A user who comes all the same is a login that nobody asked for.)
-    pub fn went_offline(&mut self, host: usize) {
-        self.holds.retain(|_, hold| hold.host != host);
+    /// The host was OFFLINE for a coordinator: what that one gave on it before is void for good, though its gateway may not
+    /// know. (A user who comes all the same is a login that nobody asked for.) What others gave that hear the host stands.
+    pub fn went_offline(&mut self, coordinator: usize, host: usize) {
+        self.holds.retain(|_, hold| (hold.giver, hold.host) != (coordinator, host));
     }
 
     /// The gateway gave it up, or its user has come or failed to.
@@ -127,7 +129,8 @@ mod tests {
     }
 
     fn hold(until: u64) -> Hold {
-        Hold { host: 0, boot: 1, user: format!("u{until}"), cost: 1, until: Duration::from_secs(until) }
+        let until_then = Duration::from_secs(until);
+        Hold { host: 0, boot: 1, user: format!("u{until}"), cost: 1, until: until_then, giver: 0 }
     }
 
     #[test]
@@ -162,8 +165,18 @@ mod tests {
         let mut limits = Limits::default();
         let now = Duration::from_secs(1);
         assert_eq!(limits.granted("a", hold(20), 1, &BTreeSet::new(), now), None);
-        limits.went_offline(0);
+        limits.went_offline(0, 0);
         assert_eq!(limits.granted("b", hold(21), 1, &BTreeSet::new(), now), None);
+    }
+
+    #[test]
+    fn places_of_a_coordinator_that_hears_the_host_stand_although_another_lost_it() {
+        let mut limits = Limits::default();
+        let now = Duration::from_secs(1);
+        assert_eq!(limits.granted("a", hold(20), 1, &BTreeSet::new(), now), None);
+        limits.went_offline(1, 0);
+        let other = Hold { giver: 1, ..hold(21) };
+        assert!(limits.granted("b", other, 1, &BTreeSet::new(), now).is_some());
     }
 
     #[test]

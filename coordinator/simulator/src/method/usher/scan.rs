@@ -87,6 +87,7 @@ fn input(host: &HostView, now: BootTime) -> DemandInput {
     let memory = reading.and_then(|reading| reading.memory);
     DemandInput {
         background: reading.and_then(|reading| reading.background),
+        background_is_borrowed: reading.is_some_and(|reading| reading.background_is_borrowed),
         logons: reading.map_or(0.0, |reading| f64::from(reading.logons)),
         load_age_seconds: reading.map_or(0.0, |reading| now.since(reading.measured_at).as_secs_f64()),
         places: 0.0,
