@@ -78,7 +78,8 @@ impl StoreHandle {
         self.local.load().await
     }
 
-    /// Writes all of `writes` in order, or none. Answers once they last.
+    /// Writes all of `writes` in order, or none; of a host with very many marked replicas they are moved in parts. Answers
+    /// once they last.
     ///
     /// # Errors
     /// [`StoreError::Failed`] if the disk refused; nothing of `writes` is stored then. [`StoreError::Closed`] after

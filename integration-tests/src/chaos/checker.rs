@@ -202,6 +202,13 @@ mod tests {
         let lost = check(&holdings(), std::slice::from_ref(&place), &[]).lost;
         assert_eq!(lost, [(50, "a was gone from h1 1030 ms before it was given back: EXPIRED".to_owned())]);
         assert_eq!(check(&holdings(), std::slice::from_ref(&place), &[(70, 90)]).lost, []);
+        let log = Log::new().line(10, "h1", 1, &["a"], &[]).line(50, "h1", 1, &[], &["a"]);
+        let void = Log(log.0.replace("EXPIRED", VOID)).holdings();
+        assert_eq!(
+            check(&void, std::slice::from_ref(&place), &[]).lost,
+            [],
+            "its host was OFFLINE to who gave it"
+        );
         let early = Held { until_ms: 1011, ..place.clone() };
         assert_eq!(check(&holdings(), &[early], &[]).lost, [], "it does not stand yet");
         assert_eq!(check(&holdings(), &[Held { from_ms: 0, until_ms: 50, ..place }], &[]).lost, []);
