@@ -114,6 +114,14 @@ impl Limits {
         self.holds.retain(|_, hold| (hold.giver, hold.host) != (coordinator, host));
     }
 
+    /// A user has come to a host: the oldest place for them there is used, and counts no more when they have left.
+    pub fn came(&mut self, host: usize, user: &str) {
+        let theirs = self.holds.iter().filter(|(_, hold)| hold.host == host && hold.user == user);
+        if let Some(token) = theirs.min_by_key(|(_, hold)| hold.until).map(|(token, _)| token.clone()) {
+            self.holds.remove(&token);
+        }
+    }
+
     /// The gateway gave it up, or its user has come or failed to.
     pub fn released(&mut self, token: &str) {
         self.holds.remove(token);
@@ -186,6 +194,17 @@ mod tests {
         assert_eq!(limits.granted("a", hold(20), 1, &BTreeSet::new(), now), None);
         assert_eq!(limits.granted("b", hold(20), 1, &BTreeSet::new(), now), None);
         assert!(limits.granted("c", hold(21), 1, &BTreeSet::new(), now).is_some());
+    }
+
+    #[test]
+    fn a_place_whose_user_has_come_and_left_counts_no_more() {
+        let (mut limits, nobody, now) = (Limits::default(), BTreeSet::new(), Duration::from_secs(1));
+        assert_eq!(limits.granted("a", hold(20), 1, &nobody, now), None);
+        limits.came(1, "u20");
+        assert!(limits.granted("b", hold(21), 1, &nobody, now).is_some(), "they went elsewhere");
+        limits.released("b");
+        limits.came(0, "u20");
+        assert_eq!(limits.granted("c", hold(22), 1, &nobody, now), None);
     }
 
     #[test]
