@@ -89,7 +89,7 @@ fn look_for_doubles(token: &TokenName, hosts: &BTreeMap<String, Vec<Span>>, find
     }
 }
 
-/// How a host says that a place ended since its coordinator had lost the host.
+/// How a host says that a place ended because the coordinator that gave it had lost the host.
 const VOID: &str = "HOST_LOST";
 
 fn look_for_loss(holdings: &Holdings, place: &Held, outages: &[Outage], findings: &mut Findings) {

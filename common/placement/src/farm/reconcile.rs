@@ -172,8 +172,8 @@ impl Seen<'_> {
         }
     }
 
-    /// Under which attempt, and why, the place ended that was given on this host under this attempt or a higher one, although its token may have been
-    /// tried on other hosts since: the message that says so is on its way to the host, or was lost.
+    /// Under which attempt, and why, the place ended that was given on this host under this attempt or a higher one, although
+    /// its token may have been tried on other hosts since: the message that says so is on its way to the host, or was lost.
     fn ended_here(&self, place: &PendingPlace) -> Option<(u32, EndReason)> {
         let given = self.ledger.last_on(&self.host.view.facts.host_id, &place.token)?;
         let is_it = given.content_hash == place.content_hash && given.attempt() >= place.attempt;
