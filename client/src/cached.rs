@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 use usher_proto::v1::{self, watch_farm_response::Event};
+use usher_runtime::aside::move_aside;
 use usher_types::BootTime;
 
 use crate::farm::{Known, Mirror, Taken};
@@ -245,8 +246,7 @@ fn in_parts<T: Message>(all: impl Iterator<Item = T>) -> impl Iterator<Item = Ve
 
 /// Moves a file that is not used out of the way. Where to. Absent: it could not be moved.
 pub(crate) fn set_aside(path: &Path, now: &Moment) -> Option<PathBuf> {
-    let aside = with_ending(path, &format!("aside-{:013}", now.wall_unix_ms));
-    fs::rename(path, &aside).ok()?;
+    let aside = move_aside(path, &format!("aside-{:013}", now.wall_unix_ms)).ok()?;
     forget_oldest_aside(path);
     Some(aside)
 }

@@ -278,11 +278,11 @@ fn watch_farm(shared: &Arc<Shared>) {
     let watched = Arc::downgrade(shared);
     shared.metrics.set_farm(move || {
         let Some(shared) = watched.upgrade() else { return FarmFigures::default() };
-        let snapshot = shared.snapshot.load();
+        let (snapshot, now) = shared.look();
         FarmFigures {
             reservations: shared.ledger.live() as u64,
             decisions: shared.history.len() as u64,
-            ..count_hosts(&snapshot, shared.now())
+            ..count_hosts(&snapshot, now)
         }
     });
 }

@@ -65,6 +65,13 @@ impl Shared {
         since_tick > self.snapshot.load().frozen_after
     }
 
+    /// The farm as it is now, for whoever looks at it: nobody is shown hosts that are lost because this process was frozen
+    /// and its farm task has not noticed yet.
+    pub(crate) fn look(&self) -> (Arc<Snapshot>, BootTime) {
+        let (snapshot, now) = (self.snapshot.load_full(), self.now());
+        if self.is_frozen(now) { (Arc::new(snapshot.after_standstill(now)), now) } else { (snapshot, now) }
+    }
+
     /// A seed that no other decision has.
     pub(crate) fn next_seed(&self) -> u64 {
         self.seed.fetch_add(SEED_STEP, Ordering::Relaxed)

@@ -5,6 +5,7 @@
 //! their peers, open their sockets and stop in the same way. It decides nothing about hosts, users or
 //! placements, and knows no message of the wire protocol.
 
+pub mod aside;
 pub mod backoff;
 pub mod clock;
 pub mod config;

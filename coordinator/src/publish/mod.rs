@@ -185,7 +185,7 @@ impl Feed {
     pub(crate) fn look(&self, shared: &Shared) {
         let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
         // Behind the lock: who looked while we waited for it has told of a newer one than we saw before.
-        let (snapshot, now) = (shared.snapshot.load_full(), shared.now());
+        let (snapshot, now) = shared.look();
         let mut next = Published {
             revision: published.revision,
             looked_at: Some(Instant::now()),

@@ -14,6 +14,7 @@ use std::{
 };
 
 use tracing::{error, warn};
+use usher_runtime::aside::move_aside;
 
 use super::{
     RedbStore, StoreError,
@@ -123,11 +124,10 @@ fn is_hollow(path: &Path) -> io::Result<bool> {
 
 /// Moves a file aside, if it is there.
 fn set_aside(path: &Path, why: &str) -> io::Result<()> {
-    let aside = beside(path, &format!(".damaged-{}", now()));
-    match fs::rename(path, &aside) {
+    let aside = match move_aside(path, &format!("damaged-{}", now())) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         moved => moved?,
-    }
+    };
     warn!(path = %path.display(), aside = %aside.display(), why, "moved a damaged file of the store aside");
     Ok(())
 }

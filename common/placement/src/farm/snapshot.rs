@@ -236,6 +236,23 @@ impl Default for Snapshot {
 }
 
 impl Snapshot {
+    /// The same farm for a coordinator that has just found that it stood still until `now`: a grace begins, before its
+    /// own clock has ticked. What it heard is old, and no silence says anything.
+    #[must_use]
+    pub fn after_standstill(&self, now: BootTime) -> Self {
+        let in_grace = |pool: &Arc<PoolView>| {
+            let heard = HeardShare { heard: 0.0, ..pool.heard };
+            Arc::new(PoolView {
+                grace: Some(Grace { began: now }),
+                heard,
+                hosts_heard: 0,
+                ..(**pool).clone()
+            })
+        };
+        let pools = self.pools.iter().map(|(name, pool)| (name.clone(), in_grace(pool))).collect();
+        Self { pools, ..self.clone() }
+    }
+
     /// The pool and position of the host that `text` names by id, or by name.
     ///
     /// # Errors

@@ -72,7 +72,7 @@ impl DirectoryService for Directory {
         request: Request<v1::ListHostsRequest>,
     ) -> Result<Response<v1::ListHostsResponse>, Status> {
         let only = pool_filter(request.into_inner().pool.as_deref())?;
-        let (snapshot, now) = (self.0.snapshot.load_full(), self.0.now());
+        let (snapshot, now) = self.0.look();
         let pools = wanted_pools(&snapshot, only.as_ref())?;
         let mut hosts: Vec<v1::HostInfo> = pools.flat_map(|pool| each_host(pool, now, host_info)).collect();
         hosts.sort_by(|a, b| (&a.pool, &a.host_name, &a.host_id).cmp(&(&b.pool, &b.host_name, &b.host_id)));
@@ -86,7 +86,7 @@ impl DirectoryService for Directory {
         request: Request<v1::GetHostRequest>,
     ) -> Result<Response<v1::GetHostResponse>, Status> {
         let text = request.into_inner().host;
-        let (snapshot, now) = (self.0.snapshot.load_full(), self.0.now());
+        let (snapshot, now) = self.0.look();
         let (pool, position) = snapshot.find_host(&text).map_err(|ids| not_one_host(&text, &ids))?;
         let host = &pool.hosts[position];
         let info = each_host(pool, now, |assessment, at| (at == position).then(|| host_info(assessment, at)));
@@ -146,5 +146,34 @@ impl DirectoryService for Directory {
         request: Request<v1::ListSessionsRequest>,
     ) -> Result<Response<v1::ListSessionsResponse>, Status> {
         sessions::list(&self.0, request.into_inner()).await.map(Response::new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use usher_types::PolicyChange;
+
+    use super::*;
+    use crate::placing::testing::{farm, shared_in_time};
+
+    async fn listed(directory: &Directory) -> Vec<v1::HostState> {
+        let hosts = directory.list_hosts(Request::new(v1::ListHostsRequest::default())).await.unwrap();
+        hosts.into_inner().hosts.iter().map(v1::HostInfo::state).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_host_is_called_lost_by_a_coordinator_that_stood_still_and_has_not_ticked_since() {
+        let (mut farm, ledger) = farm(&PolicyChange::default(), &[("h1", 1), ("h2", 1)]);
+        let (shared, _commands) = shared_in_time(&mut farm, ledger);
+        let directory = Directory(shared.clone());
+        assert_eq!(listed(&directory).await, [v1::HostState::Available; 2]);
+
+        tokio::time::advance(Duration::from_secs(100)).await;
+        assert_eq!(listed(&directory).await, [v1::HostState::Unknown; 2]);
+
+        shared.last_tick_us.store(shared.now().as_micros(), std::sync::atomic::Ordering::Release);
+        assert_eq!(listed(&directory).await, [v1::HostState::Offline; 2], "it ran all the while");
     }
 }

@@ -25,7 +25,7 @@ pub(super) fn list(
     let only_pool = pool_filter(msg.pool.as_deref())?;
     let only_resource =
         msg.resource.map(|text| id::<ResourceId>("resource", &text)).transpose().map_err(invalid)?;
-    let (snapshot, now) = (shared.snapshot.load_full(), shared.now());
+    let (snapshot, now) = shared.look();
     let only_host = only_host(&snapshot, msg.host.as_deref())?;
     let mut replicas = Vec::new();
     for pool in wanted_pools(&snapshot, only_pool.as_ref())? {
@@ -55,7 +55,7 @@ pub(super) fn locate(
     msg: v1::LocateResourceRequest,
 ) -> Result<v1::LocateResourceResponse, Status> {
     let wanted = read::locate_resource(msg).map_err(|faults| error::invalid_fields(&faults))?;
-    let (snapshot, now) = (shared.snapshot.load_full(), shared.now());
+    let (snapshot, now) = shared.look();
     let mut replicas = Vec::new();
     for pool in wanted_pools(&snapshot, wanted.pool.as_ref())? {
         let Some(holders) = pool.replicas.get(&wanted.resource) else { continue };

@@ -29,7 +29,7 @@ pub(super) async fn list(
     let shared = shared.clone();
     // Each user costs a decision: too long for the threads that answer placements.
     let list = move || {
-        let (snapshot, now) = (shared.snapshot.load_full(), shared.now());
+        let (snapshot, now) = shared.look();
         find(&snapshot, &shared.ledger, &wanted, now)
     };
     tokio::task::spawn_blocking(list).await.map_err(|_| Status::internal("the list could not be made"))?
