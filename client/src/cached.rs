@@ -20,6 +20,7 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 use usher_proto::v1::{self, watch_farm_response::Event};
 use usher_runtime::aside::move_aside;
+use usher_runtime::clock::{Clock, SystemClock, boot_id};
 use usher_types::BootTime;
 
 use crate::farm::{Known, Mirror, Taken};
@@ -42,6 +43,20 @@ pub(crate) struct Moment {
     pub(crate) boot_id: String,
     pub(crate) now: BootTime,
     pub(crate) wall_unix_ms: u64,
+}
+
+impl Moment {
+    /// This one.
+    ///
+    /// # Errors
+    /// If the boot cannot be told.
+    pub(crate) fn this() -> io::Result<Self> {
+        Ok(Self {
+            boot_id: boot_id(Path::new("/"))?,
+            now: SystemClock.now(),
+            wall_unix_ms: SystemClock.wall_unix_ms(),
+        })
+    }
 }
 
 /// When a file was written, and of what farm.
@@ -144,7 +159,8 @@ fn line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&bytes[..end], &bytes[end + 1..]))
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// In small letters.
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
@@ -267,7 +283,7 @@ fn forget_oldest_aside(path: &Path) {
     }
 }
 
-fn with_ending(path: &Path, ending: &str) -> PathBuf {
+pub(crate) fn with_ending(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".");
     name.push(ending);

@@ -7,20 +7,19 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::metadata::{Ascii, MetadataValue};
 use usher_placement::decision;
-use usher_proto::read;
 use usher_proto::v1;
 use usher_runtime::clock::{Clock, SystemClock};
 use usher_runtime::net::check_target;
-use usher_types::{FailureCause, Outcome, PoolName, ResourceId, Zone};
+use usher_types::{FailureCause, Outcome};
 
 use crate::call::{Answered, Asking, LEAST, Plan, Question, Tries, ask};
 use crate::config::Config;
 use crate::error::{Error, NoAnswer, NoLocal, SetupError};
 use crate::in_order::gateway_value;
-use crate::local::{Local, token};
+use crate::local::Local;
 use crate::outcomes::{Outcomes, Report};
 use crate::peers::Peers;
-use crate::placement::Placement;
+use crate::placement::{Placement, endpoints_of};
 use crate::request::Request;
 use crate::sound::Asked;
 use crate::watching::Watching;
@@ -210,9 +209,7 @@ impl Client {
             Asking::Refused(refusal) => Err(Error::Refused(refusal)),
             Asking::NoAnswer(silences) => match self.0.decide(&login).await {
                 Ok((placement, age)) => {
-                    let endpoints =
-                        placement.endpoints.iter().cloned().filter_map(|e| read::endpoint(e).ok());
-                    let endpoints = endpoints.collect();
+                    let endpoints = endpoints_of(&placement);
                     Ok((placement, endpoints, None, Some(age)))
                 }
                 Err(local) => Err(Error::NoAnswer(Box::new(NoAnswer { silences, local }))),
@@ -225,7 +222,7 @@ impl Client {
     }
 }
 
-fn random_id() -> String {
+pub(crate) fn random_id() -> String {
     uuid::Uuid::new_v4().to_string()
 }
 
@@ -306,38 +303,12 @@ impl Inner {
         if !self.config.local_decisions {
             return Err(NoLocal::Off);
         }
-        let request = self.decision_request(login)?;
+        let failover = login.instead.map(Instead::failover);
+        let gateway = self.config.gateway.as_deref().unwrap_or(NOBODY);
+        let request = login.request.decision(gateway, login.request_id, failover)?;
         let deciding =
             self.local.decide(request, self.config.cache_max_age, SystemClock.now(), login.deadline - LEAST);
         tokio::time::timeout_at(login.deadline, deciding).await.unwrap_or(Err(NoLocal::TooLate))
-    }
-
-    /// The request as decisions take it.
-    fn decision_request(&self, login: &Login<'_>) -> Result<decision::Request, NoLocal> {
-        let Login { request, request_id, instead, .. } = login;
-        let invalid = |what: &str| NoLocal::Invalid(format!("{what} is none"));
-        let gateway = self.config.gateway.as_deref().unwrap_or("local");
-        let resource = request.resource.as_deref().map(ResourceId::new).transpose();
-        let zone = request.client_zone.as_deref().map(Zone::new).transpose();
-        let failover = instead.map(|instead| decision::Failover {
-            from_host: instead.from_host.clone(),
-            failed_request: None,
-            tried: instead.tried.clone(),
-            cause: instead.cause,
-        });
-        Ok(decision::Request {
-            token: token(gateway, request_id).ok_or_else(|| invalid("request_id"))?,
-            attempt: 1,
-            pool: PoolName::new(&request.pool).map_err(|_| invalid("pool"))?,
-            resource: resource.map_err(|_| invalid("resource"))?,
-            user: read::user_or_none(request.user.clone()).map_err(|_| invalid("user"))?,
-            client_zone: zone.map_err(|_| invalid("client_zone"))?,
-            cost: read::cost_or_one(request.cost).map_err(|_| invalid("cost"))?,
-            exclude: request.exclude.clone(),
-            prefer_host: request.prefer_host.clone(),
-            dry_run: request.dry_run,
-            failover,
-        })
     }
 }
 
@@ -347,7 +318,20 @@ const FRESH: Duration = Duration::from_secs(5);
 /// they are given a second for.
 const RESERVE: Duration = Duration::from_secs(1);
 
+/// The gateway whose name nobody has told.
+pub(crate) const NOBODY: &str = "local";
+
 impl Instead {
+    /// It as decisions take it.
+    fn failover(&self) -> decision::Failover {
+        decision::Failover {
+            from_host: self.from_host.clone(),
+            failed_request: None,
+            tried: self.tried.clone(),
+            cause: self.cause,
+        }
+    }
+
     /// Hosts that make no sense as its answer. One that is merely busy may still be the best there is, however often it was
     /// tried.
     fn never(&self) -> Vec<String> {

@@ -23,10 +23,10 @@ pub struct Config {
 
 /// A placement may take a second of asking hosts for consent; five leave room for a coordinator that hangs and one that
 /// answers.
-const DEADLINE: Duration = Duration::from_secs(5);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(5);
 /// Within a quarter of an hour hosts rarely come and go, and users move; after a day a farm may be another one. Doubling it
 /// sends more logins to hosts that are gone, halving it refuses more that would have worked.
-const CACHE_MAX_AGE: Duration = Duration::from_secs(15 * 60);
+pub(crate) const CACHE_MAX_AGE: Duration = Duration::from_secs(15 * 60);
 
 impl Config {
     /// Coordinators at these addresses, `host:port` or with `https://` in front; without a port, 7443. Their order does not

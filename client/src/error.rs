@@ -110,6 +110,9 @@ pub enum NoLocal {
     /// Nothing is known of the farm.
     #[error("nothing is known of the farm")]
     NothingKnown,
+    /// What was kept on disk is not believed.
+    #[error("the farm on disk is not used: {0}")]
+    Unusable(String),
     /// What is known is too old.
     #[error("what is known of the farm is {} s old, allowed are {} s", age.as_secs(), allowed.as_secs())]
     TooOld {

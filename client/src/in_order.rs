@@ -9,6 +9,7 @@
 use std::error::Error as _;
 use std::time::Duration;
 
+use thiserror::Error;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
@@ -82,6 +83,16 @@ impl InOrder {
         Self { coordinators: vec![coordinator], timeout, gateway: None, tls: None }
     }
 
+    /// Whom it asks, in order.
+    pub(crate) fn coordinators(&self) -> &[String] {
+        &self.coordinators
+    }
+
+    /// The farm that our certificate is of. Absent: there is none, or it does not say.
+    pub(crate) fn farm(&self) -> Option<String> {
+        self.tls.as_ref()?.own_identity().ok()?.farm
+    }
+
     /// Makes a call at the first coordinator that answers, or that has a better answer than those before it.
     ///
     /// # Errors
@@ -95,21 +106,15 @@ impl InOrder {
         let mut earlier = 0;
         for address in &self.coordinators {
             let silence = |cause: String| Silence { coordinator: address.clone(), cause };
-            let timeouts = Timeouts { connect: self.timeout, ..Timeouts::default() };
-            let connecting = connect(address, self.tls.as_ref(), &timeouts);
-            let channel = match tokio::time::timeout(self.timeout, connecting).await {
-                Ok(Ok(channel)) => channel,
-                Ok(Err(ConnectError::Target(error))) => return Err(CallFailure::Target(error)),
-                Ok(Err(error)) => {
-                    silences.push(silence(without_address(&error, address)));
-                    continue;
-                }
-                Err(_elapsed) => {
-                    silences.push(silence(too_late(self.timeout)));
+            let channel = match self.reach(address).await {
+                Ok(channel) => channel,
+                Err(Unreached::Target(error)) => return Err(CallFailure::Target(error)),
+                Err(Unreached::Silent(cause)) => {
+                    silences.push(silence(cause));
                     continue;
                 }
             };
-            let this = Try { earlier, timeout: self.timeout, gateway: self.gateway.clone() };
+            let this = self.try_after(earlier);
             earlier += 1;
             match tokio::time::timeout(self.timeout, call(channel, this)).await {
                 Ok(Ok(response)) => return Ok(response.into_inner()),
@@ -126,11 +131,37 @@ impl InOrder {
         Err(doubtful.map_or(CallFailure::NoAnswer(silences), CallFailure::Refused))
     }
 
+    /// A connection of the moment to one of them.
+    pub(crate) async fn reach(&self, address: &str) -> Result<Channel, Unreached> {
+        let timeouts = Timeouts { connect: self.timeout, ..Timeouts::default() };
+        let connecting = connect(address, self.tls.as_ref(), &timeouts);
+        match tokio::time::timeout(self.timeout, connecting).await {
+            Ok(Ok(channel)) => Ok(channel),
+            Ok(Err(ConnectError::Target(error))) => Err(Unreached::Target(error)),
+            Ok(Err(error)) => Err(Unreached::Silent(without_address(&error, address))),
+            Err(_elapsed) => Err(Unreached::Silent(too_late(self.timeout))),
+        }
+    }
+
+    /// A try after so many that were not answered.
+    pub(crate) fn try_after(&self, earlier: u32) -> Try {
+        Try { earlier, timeout: self.timeout, gateway: self.gateway.clone() }
+    }
+
     fn hung_up(&self, status: &Status) -> String {
         let cause = cause_of(status);
         let is_local = status.source().is_some();
         if is_local && self.tls.is_none() { format!("{cause}; {PLAIN_HINT}") } else { cause }
     }
+}
+
+/// Why there is no connection.
+#[derive(Debug, Error)]
+pub(crate) enum Unreached {
+    #[error(transparent)]
+    Target(TargetError),
+    #[error("{0}")]
+    Silent(String),
 }
 
 /// What a status is.

@@ -42,6 +42,9 @@
 //!
 //! **Nothing waits.** Connections, the farm, the file and reports of outcomes are the affair of tasks of their own. They need
 //! a tokio runtime with time and I/O, and end when the last [`Client`] is dropped.
+//!
+//! **Programs that ask once and end** watch nothing: they ask through [`InOrder`], and leave each other a copy of the farm in a
+//! [`FarmCache`].
 
 mod answer;
 mod cached;
@@ -50,6 +53,7 @@ mod client;
 mod config;
 mod error;
 mod farm;
+mod farm_cache;
 mod in_order;
 mod local;
 mod outcomes;
@@ -62,6 +66,7 @@ mod watching;
 pub use client::Client;
 pub use config::Config;
 pub use error::{Error, NoAnswer, NoLocal, Refusal, SetupError, Silence};
+pub use farm_cache::{FarmCache, LastKnown, RenewError};
 pub use in_order::{CallFailure, InOrder, Try};
 pub use placement::Placement;
 pub use request::Request;

@@ -21,7 +21,7 @@ use usher_placement::decision::{
 use usher_placement::farm::{CellChange, Farm, Snapshot, state_of, state_reason};
 use usher_placement::reservation::{Grant, GrantParts, Ledger};
 use usher_proto::{v1, write};
-use usher_types::{BootTime, EndReason, HostId, Outcome, RequestId, Token};
+use usher_types::{BootTime, EndReason, HostId, Outcome};
 
 use crate::error::NoLocal;
 use crate::farm::{Known, watched};
@@ -203,17 +203,12 @@ impl Built {
 
     /// Runs a call to its end. Nobody can be asked: who would be is taken for willing, since it is that or nobody.
     async fn run(&self, request: Request, deadline: Instant) -> Answer {
-        let mut call = Call::new(CallParts {
-            request: Arc::new(request),
-            seed: rand::random(),
-            deadline: None,
-            decision_id: None,
-        });
+        let mut running = Running::new(self, request);
         let mut doors: HashMap<HostId, bool> = HashMap::new();
         loop {
-            match self.step(&mut call, &doors) {
-                Step::Ask(_) => call.consent(Consent::Admitted),
-                Step::Confirm(_) => call.confirmed(None),
+            match running.step(&doors) {
+                Step::Ask(_) => running.call.consent(Consent::Admitted),
+                Step::Confirm(_) => running.call.confirmed(None),
                 Step::TryDoors { doors: hosts, within } => {
                     let left = deadline.saturating_duration_since(Instant::now());
                     doors.extend(knock(hosts, within.min(left)).await);
@@ -222,19 +217,6 @@ impl Built {
                 Step::Done(answer) => return *answer,
             }
         }
-    }
-
-    fn step(&self, call: &mut Call, doors: &HashMap<HostId, bool>) -> Step {
-        let desk = Desk {
-            snapshot: &|| self.snapshot.clone(),
-            ledger: &self.ledger,
-            doors: &|host_id| doors.get(host_id).copied(),
-            is_frozen: false,
-        };
-        let step = call.step(&desk, self.known.as_of);
-        // There is nobody to tell.
-        drop(call.take_messages());
-        step
     }
 
     fn denied(&self, denied: &Denied, request: &Request) -> NoLocal {
@@ -265,6 +247,41 @@ impl Built {
             Some((host.facts.name.to_string(), text))
         };
         refusal.hosts.iter().filter_map(why).collect()
+    }
+}
+
+/// A call between its first step and its last. One that is dropped before, because its caller's time is over, gives up what
+/// it holds.
+#[derive(Debug)]
+struct Running<'a> {
+    call: Call,
+    built: &'a Built,
+}
+
+impl<'a> Running<'a> {
+    fn new(built: &'a Built, request: Request) -> Self {
+        let (request, seed) = (Arc::new(request), rand::random());
+        let call = Call::new(CallParts { request, seed, deadline: None, decision_id: None });
+        Self { call, built }
+    }
+
+    fn step(&mut self, doors: &HashMap<HostId, bool>) -> Step {
+        let desk = Desk {
+            snapshot: &|| self.built.snapshot.clone(),
+            ledger: &self.built.ledger,
+            doors: &|host_id| doors.get(host_id).copied(),
+            is_frozen: false,
+        };
+        let step = self.call.step(&desk, self.built.known.as_of);
+        // There is nobody to tell.
+        drop(self.call.take_messages());
+        step
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        drop(self.call.give_up(self.built.known.as_of));
     }
 }
 
@@ -321,12 +338,6 @@ fn placement(placed: &Placed, built: &Built) -> v1::Placement {
         hosts_registered: built.known.hosts_registered,
         ..v1::Placement::default()
     }
-}
-
-/// Names a login here.
-pub(crate) fn token(gateway: &str, request_id: &str) -> Option<Token> {
-    let gateway = usher_types::GatewayId::new(gateway).ok()?;
-    Some(Token { gateway, request_id: RequestId::new(request_id).ok()? })
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use usher_proto::json::enum_name;
-use usher_proto::v1;
+use usher_proto::{read, v1};
 use usher_types::Endpoint;
 
 use crate::request::Request;
@@ -92,4 +92,9 @@ impl Placement {
     pub fn message(&self) -> &v1::Placement {
         &self.message
     }
+}
+
+/// The endpoints of an answer that was made here.
+pub(crate) fn endpoints_of(placement: &v1::Placement) -> Vec<Endpoint> {
+    placement.endpoints.iter().cloned().filter_map(|endpoint| read::endpoint(endpoint).ok()).collect()
 }

@@ -1,6 +1,10 @@
 //! A login that needs a host.
 
-use usher_proto::v1;
+use usher_placement::decision;
+use usher_proto::{read, v1};
+use usher_types::{GatewayId, PoolName, RequestId, ResourceId, Token, Zone};
+
+use crate::error::NoLocal;
 
 /// A login that needs a host. What is not said restricts nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -79,6 +83,34 @@ impl Request {
         self
     }
 
+    /// The request as decisions take it.
+    ///
+    /// # Errors
+    /// [`NoLocal::Invalid`] with what is wrong with it.
+    pub(crate) fn decision(
+        &self,
+        gateway: &str,
+        request_id: &str,
+        failover: Option<decision::Failover>,
+    ) -> Result<decision::Request, NoLocal> {
+        let invalid = |what: &str| NoLocal::Invalid(format!("{what} is none"));
+        let resource = self.resource.as_deref().map(ResourceId::new).transpose();
+        let zone = self.client_zone.as_deref().map(Zone::new).transpose();
+        Ok(decision::Request {
+            token: token(gateway, request_id).ok_or_else(|| invalid("request_id"))?,
+            attempt: 1,
+            pool: PoolName::new(&self.pool).map_err(|_| invalid("pool"))?,
+            resource: resource.map_err(|_| invalid("resource"))?,
+            user: read::user_or_none(self.user.clone()).map_err(|_| invalid("user"))?,
+            client_zone: zone.map_err(|_| invalid("client_zone"))?,
+            cost: read::cost_or_one(self.cost).map_err(|_| invalid("cost"))?,
+            exclude: self.exclude.clone(),
+            prefer_host: self.prefer_host.clone(),
+            dry_run: self.dry_run,
+            failover,
+        })
+    }
+
     pub(crate) fn message(&self, request_id: &str, user: Option<String>) -> v1::PlaceRequest {
         v1::PlaceRequest {
             request_id: request_id.to_owned(),
@@ -93,4 +125,10 @@ impl Request {
             dry_run: self.dry_run,
         }
     }
+}
+
+/// Names a login here.
+fn token(gateway: &str, request_id: &str) -> Option<Token> {
+    let gateway = GatewayId::new(gateway).ok()?;
+    Some(Token { gateway, request_id: RequestId::new(request_id).ok()? })
 }

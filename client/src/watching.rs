@@ -200,7 +200,7 @@ impl Watching {
         let Some(path) = self.cache.clone() else { return };
         let (farm, max_age) = (self.farm.clone(), self.max_age);
         let reading = tokio::task::spawn_blocking(move || {
-            let now = moment().map_err(Unusable::Unreadable)?;
+            let now = Moment::this().map_err(Unusable::Unreadable)?;
             let read = cached::read(&path, farm.as_deref(), max_age, &now);
             if let Err(error) = &read
                 && !matches!(error, Unusable::Missing)
@@ -242,7 +242,7 @@ impl Saving {
         self.saved_at = Some(Instant::now());
         let path = path.to_owned();
         self.writing = Some(tokio::task::spawn_blocking(move || {
-            let written = moment().and_then(|now| cached::write(&path, &known, &now));
+            let written = Moment::this().and_then(|now| cached::write(&path, &known, &now));
             if let Err(error) = written {
                 tracing::warn!(path = %path.display(), %error, "cannot keep the farm on disk");
             }
@@ -256,14 +256,6 @@ fn ended(status: &Status) -> End {
         Code::Aborted if is_resync => End::Resync,
         _ => End::Failed(cause_of(status)),
     }
-}
-
-fn moment() -> std::io::Result<Moment> {
-    Ok(Moment {
-        boot_id: usher_runtime::clock::boot_id(Path::new("/"))?,
-        now: SystemClock.now(),
-        wall_unix_ms: SystemClock.wall_unix_ms(),
-    })
 }
 
 #[cfg(test)]

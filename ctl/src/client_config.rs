@@ -1,7 +1,7 @@
 //! What does this client know of its farm without being told each time?
 //!
 //! The file `/etc/usher/client.toml` names the coordinators, the gateway that this client acts as, how long it waits,
-//! its certificate, and how it hides login names. Options and environment win over it.
+//! its certificate, how it hides login names, and where it keeps what it knows of the farm. Options and environment win over it.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -37,6 +37,40 @@ pub(crate) struct ClientConfig {
     pub(crate) user_match: UserMatch,
     /// Certificate, key and authority; without them only loopback can be reached.
     pub(crate) tls: TlsSettings,
+    /// The farm as it was last known, for `connect` when no coordinator answers.
+    pub(crate) cache: CacheSettings,
+}
+
+/// The table `[cache]`: whether, where and for how long the farm is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct CacheSettings {
+    /// Whether it is kept, and used.
+    pub(crate) enabled: bool,
+    /// The folder. Whoever may write there says where logins go when nobody answers. Absent: `usher` in the person's own
+    /// folder of caches, if there is one.
+    pub(crate) dir: Option<PathBuf>,
+    /// How old it may be. Longer rides out more, and sends more logins to hosts that are full or gone.
+    pub(crate) max_age: HumanDuration,
+}
+
+impl Default for CacheSettings {
+    fn default() -> Self {
+        // As long as a gateway's library believes it.
+        Self { enabled: true, dir: None, max_age: HumanDuration::from_secs(15 * 60) }
+    }
+}
+
+impl Validate for CacheSettings {
+    fn validate(&self, faults: &mut Faults) {
+        if self.max_age.get().is_zero() {
+            faults.reject("max_age", self.max_age, "longer than 0");
+        }
+        // Each login begins in a folder of its own.
+        if self.dir.as_ref().is_some_and(|dir| !dir.is_absolute()) {
+            faults.refuse("dir", "must begin with /");
+        }
+    }
 }
 
 impl Default for ClientConfig {
@@ -49,6 +83,7 @@ impl Default for ClientConfig {
             user_names_key_file: None,
             user_match: UserMatch::default(),
             tls: TlsSettings::default(),
+            cache: CacheSettings::default(),
         }
     }
 }
@@ -62,6 +97,7 @@ impl Validate for ClientConfig {
             faults.reject("timeout", self.timeout, "longer than 0");
         }
         faults.nested("tls", &self.tls);
+        faults.nested("cache", &self.cache);
     }
 }
 
@@ -136,8 +172,9 @@ mod tests {
 
     #[test]
     fn everything_that_is_wrong_is_said_at_once() {
-        let text = load("timeout = \"0s\"\ncoordinators = []\n[tls]\ncert = \"c.pem\"").unwrap_err();
-        for part in ["timeout", "coordinators", "tls.key", "tls.ca"] {
+        let text = "timeout = \"0s\"\ncoordinators = []\n[tls]\ncert = \"c.pem\"\n[cache]\nmax_age = \"0s\"\ndir = \"x\"";
+        let text = load(text).unwrap_err();
+        for part in ["timeout", "coordinators", "tls.key", "tls.ca", "cache.max_age", "cache.dir"] {
             assert!(text.contains(part), "{part} not in {text}");
         }
     }

@@ -10,7 +10,7 @@ use usher_client::{CallFailure, InOrder};
 use usher_placement::host::Naming;
 
 use crate::cli::Globals;
-use crate::client_config::ClientConfig;
+use crate::client_config::{CacheSettings, ClientConfig};
 use crate::failure::{Failure, Refusal, Silence};
 use crate::output::text::clean;
 
@@ -21,6 +21,7 @@ pub(crate) use usher_client::Try;
 pub(crate) struct Coordinators {
     in_order: InOrder,
     naming: Naming,
+    cache: CacheSettings,
 }
 
 impl Coordinators {
@@ -38,7 +39,18 @@ impl Coordinators {
         // An empty environment variable names nobody.
         let addresses = if named.is_empty() { config.coordinators } else { named };
         let in_order = InOrder::new(addresses, timeout, gateway.as_deref(), config.tls.files());
-        Ok(Self { in_order: in_order.map_err(|error| Failure::usage(error.to_string()))?, naming })
+        let in_order = in_order.map_err(|error| Failure::usage(error.to_string()))?;
+        Ok(Self { in_order, naming, cache: config.cache })
+    }
+
+    /// Whom it asks.
+    pub(crate) const fn in_order(&self) -> &InOrder {
+        &self.in_order
+    }
+
+    /// What the settings say of the farm on disk.
+    pub(crate) const fn cache(&self) -> &CacheSettings {
+        &self.cache
     }
 
     /// A login name in the form in which coordinators get it.
@@ -55,7 +67,13 @@ impl Coordinators {
 
     /// One plain coordinator on this machine.
     pub(crate) fn loopback(address: String, timeout: Duration) -> Self {
-        Self { in_order: InOrder::loopback(address, timeout), naming: Naming::default() }
+        let in_order = InOrder::loopback(address, timeout);
+        Self { in_order, naming: Naming::default(), cache: CacheSettings::default() }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn with_cache(self, cache: CacheSettings) -> Self {
+        Self { cache, ..self }
     }
 
     /// Makes a call at the first coordinator that answers. `operation` says in an error what was asked for:
@@ -90,7 +108,7 @@ mod tests {
     fn coordinators(addresses: &[&str]) -> Coordinators {
         let addresses = addresses.iter().map(ToString::to_string).collect();
         let in_order = InOrder::new(addresses, Duration::from_secs(5), None, None).unwrap();
-        Coordinators { in_order, naming: Naming::default() }
+        Coordinators { in_order, naming: Naming::default(), cache: CacheSettings::default() }
     }
 
     #[tokio::test]

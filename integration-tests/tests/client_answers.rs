@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Code, Request, Response, Status};
 use usher_client::{Cause, Client as Library, Config, Error, Outcome};
-use usher_integration_tests::{LONG, wait_until};
+use usher_integration_tests::{LONG, hello, wait_until};
 use usher_proto::error::{reason, status};
 use usher_proto::v1::placement_service_server::{PlacementService, PlacementServiceServer};
 use usher_proto::v1::{self, watch_farm_response::Event};
@@ -135,18 +135,7 @@ fn bookmark() -> v1::WatchFarmResponse {
 fn farm() -> Vec<v1::WatchFarmResponse> {
     let host = |id: &str| v1::WatchedHost {
         host_id: id.into(),
-        facts: Some(v1::Hello {
-            protocol_version: 1,
-            agent_version: "t".into(),
-            host_id: id.into(),
-            boot_id: "b".into(),
-            host_name: id.into(),
-            endpoints: vec![v1::Endpoint { kind: "ssh".into(), address: "192.0.2.1".into(), port: 22 }],
-            pool: "desk".into(),
-            report_interval_ms: 5000,
-            latency_period_ms: 15_000,
-            ..v1::Hello::default()
-        }),
+        facts: Some(v1::Hello { host_id: id.into(), ..hello(id) }),
         load: Some(v1::Load { users: Some(3), streams_held: 1, ready: Some(true), ..v1::Load::default() }),
         load_age_ms: Some(1000),
         connected: true,

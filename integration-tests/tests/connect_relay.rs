@@ -43,6 +43,7 @@ fn start(farm: &Farm, arguments: &[&str]) -> Child {
     std::fs::write(&settings, "").unwrap();
     let mut command = Command::new(binary("usherctl"));
     command.env_remove("USHER_COORDINATORS").env_remove("USHER_CONFIG");
+    command.env("XDG_CACHE_HOME", farm.folder());
     command.arg("--config").arg(settings).args(["--coordinator", &farm.coordinator.grpc.to_string()]);
     command.args(["connect", "--pool", "desk"]).args(arguments);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);

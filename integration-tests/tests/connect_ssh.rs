@@ -123,7 +123,7 @@ async fn log_in(realm: &Realm, site: &Site, desk: &Machine, number: usize) -> Lo
     let path =
         format!("{}:{}", binary("usherctl").parent().unwrap().display(), std::env::var("PATH").unwrap());
     command.env("PATH", path).env("USHER_CONFIG", site.folder().join("client.toml"));
-    command.env_remove("USHER_COORDINATORS");
+    command.env_remove("USHER_COORDINATORS").env("XDG_CACHE_HOME", site.folder());
     let mut command = tokio::process::Command::from(command);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let mut child = desk.within(|| command.spawn()).unwrap();

@@ -183,4 +183,4 @@ impl Mirror {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;

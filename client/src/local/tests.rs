@@ -1,34 +1,20 @@
 use std::collections::BTreeMap;
 
-use usher_types::{FailureCause, GatewayId, PoolName};
+use usher_types::{FailureCause, GatewayId, PoolName, RequestId, Token};
 
 use super::*;
-use crate::farm::Host;
+use crate::farm::{Host, telling};
 
 const AS_OF: BootTime = BootTime::from_millis(1_000_000);
 const MAX_AGE: Duration = Duration::from_secs(900);
 
+/// A host that is ready and holds a resource.
 fn told(id: &str) -> v1::WatchedHost {
+    let told = telling::told(id, "desk");
     v1::WatchedHost {
-        host_id: id.into(),
-        facts: Some(v1::Hello {
-            protocol_version: 1,
-            agent_version: "t".into(),
-            host_id: id.into(),
-            boot_id: "b".into(),
-            host_name: id.into(),
-            endpoints: vec![v1::Endpoint { kind: "ssh".into(), address: "192.0.2.1".into(), port: 22 }],
-            pool: "desk".into(),
-            report_interval_ms: 5000,
-            latency_period_ms: 15_000,
-            ..v1::Hello::default()
-        }),
-        load: Some(v1::Load { users: Some(3), streams_held: 1, ready: Some(true), ..v1::Load::default() }),
-        load_age_ms: Some(1000),
-        connected: true,
-        users: Some(3),
+        load: Some(v1::Load { ready: Some(true), ..told.load.unwrap() }),
         replicas: Some(v1::WatchedReplicas { resource_ids: vec!["db".into()], unlisted: false }),
-        ..v1::WatchedHost::default()
+        ..told
     }
 }
 
@@ -237,4 +223,20 @@ async fn many_places_move_to_a_newer_farm_and_one_is_ended_among_them() {
     local.report("r7", Outcome::Failed, AS_OF);
     assert_eq!(one_more("x").await, placed);
     assert_eq!(one_more("y").await, full);
+}
+
+#[test]
+fn a_decision_that_is_cut_off_gives_up_the_place_that_it_holds() {
+    // A host with a limit is asked, so its place counts before there is an answer.
+    let limit = v1::UserLimit { limit: Some(v1::user_limit::Limit::Users(4)) };
+    let policy = v1::Policy { max_users: Some(limit), ..v1::Policy::default() };
+    let built = Built::of(&known_with(policy, vec![told("a")]));
+    let places = || built.snapshot.find_host("a").map(|(pool, at)| pool.members.cells[at].load().places());
+    for cut_off in 0..3 {
+        let mut running = Running::new(&built, request(&format!("r{cut_off}")));
+        assert!(matches!(running.step(&HashMap::new()), Step::Ask(_)));
+        assert_eq!(places().unwrap(), 1);
+        drop(running);
+        assert_eq!(places().unwrap(), 0, "{cut_off}");
+    }
 }

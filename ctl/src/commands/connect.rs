@@ -12,7 +12,9 @@ mod ask;
 mod client;
 mod door;
 mod relay;
+mod silent_farm;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -28,6 +30,7 @@ use ask::{Farm, Login};
 use client::{Client, Gone};
 use door::{Door, Fault};
 use relay::End;
+use silent_farm::{Chosen, SilentFarm};
 
 /// For how long the last word of a connection may keep the program from ending. The client has seen the end by then.
 const LAST_WORD: Duration = Duration::from_millis(500);
@@ -48,7 +51,11 @@ Each host of the pool is another machine to ssh: give all of them the same host 
 
 A host that refuses, does not answer, or lets in and says nothing is reported, and the next one is tried, until the
 server's first byte. Standard output carries what the server says and nothing else. Exit codes: 0 both sides ended,
-255 no connection, or it broke")]
+255 no connection, or it broke.
+
+When no coordinator answers, the host is chosen here by the farm as it was last known, and standard error says how old
+that is: a connection leaves a copy of the farm in $XDG_CACHE_HOME/usher or ~/.cache/usher if the last one is older than
+5 minutes. [cache] in client.toml says where, whether, and how old it may be (15 minutes)")]
 pub(crate) struct Arguments {
     /// The pool that serves the login
     #[arg(long)]
@@ -86,6 +93,12 @@ pub(crate) struct Arguments {
     /// Most hosts that are tried
     #[arg(long, value_name = "HOSTS", value_parser = clap::value_parser!(u32).range(1..=100), default_value_t = 5)]
     tries: u32,
+    /// Folder in which the farm is kept for when no coordinator answers
+    #[arg(long, value_name = "DIR")]
+    cache_dir: Option<PathBuf>,
+    /// Keep no copy of the farm, and fail when no coordinator answers
+    #[arg(long, conflicts_with = "cache_dir")]
+    no_cache: bool,
 }
 
 /// Connects, relays, and ends with the connection.
@@ -96,7 +109,10 @@ pub(crate) async fn run(context: &Context, arguments: Arguments) -> Result<(), F
     let pool = arguments.pool.clone();
     let connected = async {
         let client = Client::watch()?;
-        let farm = Farm::new(context.coordinators()?, login(&arguments))?;
+        let coordinators = context.coordinators()?;
+        let chosen = Chosen { dir: arguments.cache_dir.clone(), off: arguments.no_cache };
+        let silent = SilentFarm::new(chosen, &coordinators, |name| std::env::var_os(name));
+        let farm = Farm::new(coordinators, silent, login(&arguments))?;
         connect_and_relay(farm, client, &arguments).await
     };
     let unconnected = |failure: Failure| Failure::Unconnected(one_line(&pool, &failure));
@@ -128,7 +144,12 @@ async fn connect_and_relay(mut farm: Farm, mut client: Client, arguments: &Argum
         }
     };
     farm.tell(v1::Outcome::Connected, None);
+    // Beside the bytes, and no longer than they flow.
+    let copying = farm.keep_copy();
     let end = relay::run(stream, &mut client).await;
+    if let Some(copying) = copying {
+        copying.abort();
+    }
     farm.tell(v1::Outcome::Ended, None);
     farm.last_words(LAST_WORD).await;
     match end {
@@ -220,9 +241,14 @@ mod tests {
         let parses = |line: &str| Cli::try_parse_from(line.split(' ')).is_ok();
         assert!(parses("usherctl connect --pool desk --host app1 --port 2222"));
         assert!(parses("usherctl connect --pool desk --prefer app1"));
-        for wrong in
-            ["--host app1 --prefer app1", "--port 0", "--port 65536", "--tries 0", "--banner-timeout 0s"]
-        {
+        for wrong in [
+            "--host app1 --prefer app1",
+            "--port 0",
+            "--port 65536",
+            "--tries 0",
+            "--banner-timeout 0s",
+            "--no-cache --cache-dir /c",
+        ] {
             assert!(!parses(&format!("usherctl connect --pool desk {wrong}")), "{wrong}");
         }
         assert!(!parses("usherctl connect --user alice"), "the pool is needed");

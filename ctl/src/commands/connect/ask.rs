@@ -12,6 +12,7 @@ use usher_proto::v1::directory_service_client::DirectoryServiceClient;
 use usher_proto::v1::placement_service_client::PlacementServiceClient;
 use uuid::Uuid;
 
+use super::silent_farm::{SilentFarm, is_named, is_silence};
 use crate::connect::Coordinators;
 use crate::failure::Failure;
 use crate::output::text::clean;
@@ -20,7 +21,7 @@ use crate::output::text::clean;
 const SSH: &str = "ssh";
 
 /// Who wants in where.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Login {
     pub(super) pool: String,
     pub(super) user: Option<String>,
@@ -39,6 +40,9 @@ pub(super) struct Farm {
     /// The id of the request under way, or of the one that gave the place.
     request_id: String,
     placement: v1::Placement,
+    /// Nobody gave the place: it was decided here, and nobody is told of it.
+    is_local: bool,
+    silent: SilentFarm,
     tried: Vec<String>,
     words: Option<mpsc::UnboundedSender<v1::ReportOutcomeRequest>>,
     telling: JoinHandle<()>,
@@ -49,7 +53,7 @@ impl Farm {
     ///
     /// # Errors
     /// If the login name cannot be one.
-    pub(super) fn new(coordinators: Coordinators, login: Login) -> Result<Self, Failure> {
+    pub(super) fn new(coordinators: Coordinators, silent: SilentFarm, login: Login) -> Result<Self, Failure> {
         let user = coordinators.user_as_sent(login.user)?;
         let (words, heard) = mpsc::unbounded_channel();
         Ok(Self {
@@ -58,16 +62,25 @@ impl Farm {
             login: Login { user, ..login },
             request_id: Uuid::new_v4().to_string(),
             placement: v1::Placement::default(),
+            is_local: false,
+            silent,
             tried: Vec::new(),
             words: Some(words),
         })
     }
 
-    /// Asks for the first host.
+    /// Asks for the first host. If nobody answers, it is the one that the farm as it was last known says.
     ///
     /// # Errors
     /// The farm's no, or its silence.
     pub(super) async fn place(&mut self) -> Result<(), Failure> {
+        match self.ask_for_first().await {
+            Err(silence) if is_silence(&silence) => self.decide(silence).await,
+            asked => asked,
+        }
+    }
+
+    async fn ask_for_first(&mut self) -> Result<(), Failure> {
         let login = &self.login;
         let request = v1::PlaceRequest {
             request_id: self.request_id.clone(),
@@ -96,16 +109,31 @@ impl Farm {
     /// # Errors
     /// The farm's no, or its silence.
     pub(super) async fn failover(&mut self, cause: v1::FailoverCause) -> Result<(), Failure> {
-        let from_host = self.placement.host_id.clone();
-        self.tried.push(from_host.clone());
-        let failed = std::mem::replace(&mut self.request_id, Uuid::new_v4().to_string());
+        self.tried.push(self.placement.host_id.clone());
+        if self.is_local {
+            // They did not answer a moment ago either.
+            return self.decide(Failure::NoAnswer(Vec::new())).await;
+        }
+        let failed = self.request_id.clone();
+        match self.ask_for_other(&failed, cause).await {
+            Err(silence) if is_silence(&silence) => {
+                // The place is given up, whoever hears of it when.
+                self.tell_of(failed, v1::Outcome::Failed, Some(cause));
+                self.decide(silence).await
+            }
+            asked => asked,
+        }
+    }
+
+    async fn ask_for_other(&mut self, failed: &str, cause: v1::FailoverCause) -> Result<(), Failure> {
+        self.request_id = Uuid::new_v4().to_string();
         let login = &self.login;
         let request = v1::FailoverRequest {
             request_id: self.request_id.clone(),
             attempt: 1,
             pool: login.pool.clone(),
-            from_host,
-            failed_request_id: Some(failed),
+            from_host: self.placement.host_id.clone(),
+            failed_request_id: Some(failed.to_owned()),
             tried: self.tried.clone(),
             resource: login.resource.clone(),
             user: login.user.clone(),
@@ -134,11 +162,7 @@ impl Farm {
                 DirectoryServiceClient::new(channel).list_hosts(call.request(request.clone())).await
             })
             .await?;
-        let wanted = only.trim_end_matches('.');
-        let is_wanted = |host: &v1::HostInfo| {
-            host.host_id.eq_ignore_ascii_case(wanted)
-                || host.host_name.trim_end_matches('.').eq_ignore_ascii_case(wanted)
-        };
+        let is_wanted = |host: &v1::HostInfo| is_named(only, &host.host_id, &host.host_name);
         let (wanted, others): (Vec<_>, Vec<_>) = listed.hosts.into_iter().partition(is_wanted);
         match wanted.len() {
             1 => Ok(others.into_iter().map(|host| host.host_id).collect()),
@@ -148,6 +172,21 @@ impl Farm {
                 clean(only)
             ))),
         }
+    }
+
+    /// Without a coordinator. What one may have given without its answer coming through is taken back.
+    async fn decide(&mut self, silence: Failure) -> Result<(), Failure> {
+        if !self.is_local {
+            self.tell(v1::Outcome::Cancelled, None);
+        }
+        self.placement = self.silent.place(&self.login, &self.tried, silence).await?;
+        self.is_local = true;
+        Ok(())
+    }
+
+    /// Leaves a copy of the farm for a login that nobody answers, in a task of this thread that may be stopped at any time.
+    pub(super) fn keep_copy(&self) -> Option<JoinHandle<()>> {
+        if self.is_local { None } else { self.silent.renew() }
     }
 
     fn take(&mut self, placement: Option<v1::Placement>) -> Result<(), Failure> {
@@ -174,11 +213,14 @@ impl Farm {
 
     /// Says what became of the login; does not wait.
     pub(super) fn tell(&mut self, outcome: v1::Outcome, cause: Option<v1::FailoverCause>) {
-        let request = v1::ReportOutcomeRequest {
-            request_id: self.request_id.clone(),
-            outcome: outcome.into(),
-            cause: cause.map(Into::into),
-        };
+        if !self.is_local {
+            self.tell_of(self.request_id.clone(), outcome, cause);
+        }
+    }
+
+    fn tell_of(&self, request_id: String, outcome: v1::Outcome, cause: Option<v1::FailoverCause>) {
+        let request =
+            v1::ReportOutcomeRequest { request_id, outcome: outcome.into(), cause: cause.map(Into::into) };
         // Nobody listens after the last word.
         let _ = self.words.as_ref().map(|words| words.send(request));
     }
