@@ -8,7 +8,11 @@
 //! store instead. Coordinators hold such a host drained by themselves. As soon as a host that can keep a drain is there, the
 //! mark is handed over to it, and is removed once the host has confirmed: a drain is never in neither place. It is handed over
 //! once: from then on the host's word counts, also if the store cannot be told yet, or a drain that was ended on the host would
-//! come back. What is removed is that mark, and never one that was set since.
+//! come back.
+//!
+//! Coordinators that share a store set and end marks at the same time. So a mark is never removed for what it says of a host, but
+//! only as the very one that was seen: one that was set since, through another coordinator, stays, and who wanted to end the one
+//! before it is told.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,7 +24,7 @@ use crate::{
     farm_command::FarmCommand,
     links::HostLink,
     shared::Shared,
-    store::{StoreHandle, Write},
+    store::{DrainRecord, StoreError, StoreHandle, Write},
 };
 
 /// How long an admin waits for a host's disk. Much longer, and the call's own deadline would pass first.
@@ -70,18 +74,49 @@ pub(crate) async fn hand_over(
 }
 
 /// When the mark that is stored of a host was set, milliseconds since 1970 UTC. Absent: another one is stored, or none.
-async fn stored_at(store: &StoreHandle, host_id: &HostId, mark: &DrainMark) -> Option<u64> {
-    let stored =
-        store.load().await.inspect_err(|error| tracing::warn!(%error, "cannot read the drains")).ok()?;
-    let record = stored.drains.get(host_id)?;
-    (record.drain == mark.drain && record.boot_id == mark.boot_id).then_some(record.set_unix_ms)
+pub(crate) async fn stored_at(store: &StoreHandle, host_id: &HostId, mark: &DrainMark) -> Option<u64> {
+    let stored = store.drain_of(host_id).await;
+    let record = stored.inspect_err(|error| tracing::warn!(%error, "cannot read the drains")).ok()??;
+    is_of(&record, mark).then_some(record.set_unix_ms)
+}
+
+fn is_of(record: &DrainRecord, mark: &DrainMark) -> bool {
+    record.drain == mark.drain && record.boot_id == mark.boot_id
+}
+
+/// What has become of a mark that was to be ended.
+pub(crate) struct Ended {
+    /// In which revision of the shared store.
+    pub revision: Option<u64>,
+    /// What was set in its place meanwhile.
+    pub instead: Option<Drain>,
+}
+
+/// Ends the mark that was seen in the store.
+///
+/// # Errors
+/// [`StoreError`]: it is as it was, unless that is not known.
+pub(crate) async fn end_stored(
+    store: &StoreHandle,
+    host_id: &HostId,
+    mark: &DrainMark,
+) -> Result<Ended, StoreError> {
+    let mut ended = Ended { revision: None, instead: None };
+    match store.drain_of(host_id).await? {
+        Some(record) if is_of(&record, mark) => {
+            ended.revision = store.delete_drain(host_id.clone(), record.set_unix_ms).await?.revision;
+            ended.instead = store.drain_of(host_id).await?.map(|newer| newer.drain);
+        }
+        other => ended.instead = other.map(|newer| newer.drain),
+    }
+    Ok(ended)
 }
 
 /// Removes a mark that was handed over. Whether it is gone for certain.
 async fn remove(store: &StoreHandle, host_id: &HostId, mark: &DrainMark, set_unix_ms: Option<u64>) -> bool {
     let set_unix_ms = match set_unix_ms {
         Some(set_unix_ms) => Some(set_unix_ms),
-        // What has come through the shared store is copied a moment after it is in force.
+        // While the shared store is away only the copy is read, which is written a moment after a mark is in force.
         None => stored_at(store, host_id, mark).await,
     };
     let Some(set_unix_ms) = set_unix_ms else { return false };
@@ -148,7 +183,7 @@ mod tests {
         links::HostOutput,
         metrics::Metrics,
         placing::testing,
-        store::{DrainRecord, MemoryStore, Store, StoreError, Stored},
+        store::{MemoryStore, Store, Stored},
     };
 
     /// A disk that can be read and takes no ends of drains.
@@ -160,8 +195,7 @@ mod tests {
         }
 
         fn commit(&mut self, writes: &[Write]) -> Result<(), StoreError> {
-            if writes.iter().any(|write| matches!(write, Write::DeleteDrain(_) | Write::DeleteDrainSetAt(..)))
-            {
+            if writes.iter().any(|write| matches!(write, Write::DeleteDrainSetAt(..))) {
                 return Err(StoreError::Closed { path: PathBuf::from("full") });
             }
             self.0.commit(writes)

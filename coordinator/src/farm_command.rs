@@ -66,10 +66,17 @@ pub(crate) enum FarmCommand {
     },
     SetDrain {
         host_id: HostId,
-        mark: Option<DrainMark>,
+        mark: DrainMark,
         /// In which revision of the shared store it was stored, here and below.
         revision: Option<u64>,
-        answer: oneshot::Sender<bool>,
+        answer: oneshot::Sender<()>,
+    },
+    /// The mark of a host has ended, if it is still this one. What marks it now.
+    EndDrain {
+        host_id: HostId,
+        mark: Box<DrainMark>,
+        revision: Option<u64>,
+        answer: oneshot::Sender<Option<DrainMark>>,
     },
     DrainsOf {
         host_id: HostId,

@@ -233,16 +233,24 @@ impl FarmTask {
                 let before = self.drains_of(&host_id).mark;
                 let _ = answer.send(mark.map(|mark| (mark, before)));
             }
-            FarmCommand::SetDrain { host_id, revision, answer, .. } if self.has_followed(revision) => {
-                let _ = answer.send(self.drains_of(&host_id).mark.is_some());
+            FarmCommand::SetDrain { revision, answer, .. } if self.has_followed(revision) => {
+                let _ = answer.send(());
             }
             FarmCommand::SetDrain { host_id, mark, answer, .. } => {
-                let offered = mark.clone();
-                let was_drained = self.farm.set_drain(&host_id, mark).is_some();
+                self.farm.set_drain(&host_id, Some(mark.clone()));
                 self.publish();
                 self.send_settings_to(&host_id);
-                self.offer_drain(&host_id, offered);
-                let _ = answer.send(was_drained);
+                self.offer_drain(&host_id, Some(mark));
+                let _ = answer.send(());
+            }
+            FarmCommand::EndDrain { host_id, mark, revision, answer } => {
+                let is_it = self.drains_of(&host_id).mark.as_ref() == Some(&*mark);
+                if is_it && !self.has_followed(revision) {
+                    self.farm.set_drain(&host_id, None);
+                    self.publish();
+                    self.send_settings_to(&host_id);
+                }
+                let _ = answer.send(self.drains_of(&host_id).mark);
             }
             FarmCommand::DrainsOf { host_id, answer } => {
                 let _ = answer.send(self.drains_of(&host_id));

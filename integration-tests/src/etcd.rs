@@ -160,6 +160,27 @@ impl Etcd {
         (!value.is_empty()).then(|| value.trim_end().to_owned())
     }
 
+    /// Lets this node lead.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub async fn let_lead(&self, node: usize) {
+        wait_for("the node to lead", LONG, async || {
+            let all = self.try_ctl(&["endpoint", "status", "--write-out=json"]).await?;
+            let all: Value = serde_json::from_str(&all).map_err(|error| error.to_string())?;
+            let status = all.as_array().into_iter().flatten();
+            let mut status = status.filter(|of| of["Endpoint"].as_str() == Some(&self.endpoints()[node]));
+            let status = status.next().map(|of| &of["Status"]).ok_or("it does not say who it is")?;
+            let id = status["header"]["member_id"].as_u64().ok_or("it has no id")?;
+            if status["leader"].as_u64() == Some(id) {
+                return Ok(());
+            }
+            self.try_ctl(&["move-leader", &format!("{id:x}")]).await?;
+            Err("it has just been told to lead".to_owned())
+        })
+        .await;
+    }
+
     /// Every key that begins with `prefix`.
     ///
     /// # Panics

@@ -141,6 +141,83 @@ async fn one_etcd_node_of_three_may_die_and_when_two_have_logins_go_on_and_chang
     assert!(site.coordinators.iter_mut().all(|coordinator| coordinator.is_running()));
 }
 
+/// The version and the threshold that etcd has, as it says itself.
+async fn in_etcd(site: &Site) -> (u64, Option<f64>) {
+    let row = site.etcd.as_ref().unwrap().get("/usher/default/pools/desk").await.unwrap();
+    let row: serde_json::Value = serde_json::from_str(&row).unwrap();
+    (row["version"].as_u64().unwrap(), row["policy"]["threshold_percent"].as_f64())
+}
+
+#[tokio::test]
+async fn changes_that_etcd_may_carry_out_after_they_were_given_up_are_said_to_be_so_and_all_agree_with_it() {
+    let mut site = Site::start(3).sharing(3).await;
+    let clients = site.clients("admin");
+    let _agent = site.agent("hosts").host("h1", "cpu=10,users=1").await;
+    let before = apply(&clients[0], 10.0).await.unwrap();
+    in_force(&clients, before, 10.0, AT_THE_LATEST).await;
+
+    // Who leads takes them into its log before it notices that it is alone. The coordinators ask the first node first.
+    let etcd = site.etcd.as_mut().unwrap();
+    etcd.let_lead(0).await;
+    etcd.kill(1);
+    etcd.kill(2);
+    let at = async |number: usize| {
+        let percent = 20.0 + number as f64;
+        clients[number].apply_from("desk", Some(before), threshold(percent)).await
+    };
+    let (first, second, third) = tokio::join!(at(0), at(1), at(2));
+    let mut unknown = 0;
+    for answer in [first, second, third] {
+        let status = refusal(answer, Code::Unavailable, "STORE_UNAVAILABLE");
+        let metadata = error_info(&status).unwrap().metadata;
+        if metadata.get("outcome").is_some_and(|outcome| outcome == "unknown") {
+            assert!(status.message().contains("it may still come into force"), "{status:?}");
+            unknown += 1;
+        } else {
+            assert!(metadata.contains_key("since_unix_ms"), "{status:?}");
+        }
+    }
+    assert_eq!(
+        applied(&clients[0]).await,
+        (before, Some(10.0)),
+        "nothing is in force that etcd has not said"
+    );
+
+    // With one of the others back it leads again, as nobody else has so long a log.
+    let etcd = site.etcd.as_mut().unwrap();
+    etcd.restart(1);
+    etcd.healthy().await;
+    etcd.restart(2);
+    for number in 0..3 {
+        wait_until("the store to answer again", LONG, async || store_connected(&site, number).await).await;
+    }
+    let (version, percent) = in_etcd(&site).await;
+    eprintln!("{unknown} of 3 were not known; version {version} with {percent:?} came of them");
+    assert!(version == before || (version == before + 1 && unknown > 0), "{version}, not after {before}");
+    in_force(&clients, version, percent.unwrap(), AT_THE_LATEST).await;
+    // Whoever tries again from the same version is told which one there is, unless nothing came of it.
+    let again = clients[1].apply_from("desk", Some(before), threshold(30.0)).await;
+    let last = match again {
+        Ok(pool) => pool.version,
+        Err(status) => {
+            assert_eq!(
+                (status.code(), reason(&status).as_str()),
+                (Code::FailedPrecondition, "POLICY_VERSION")
+            );
+            assert_eq!(error_info(&status).unwrap().metadata["version"], version.to_string());
+            apply(&clients[1], 30.0).await.unwrap()
+        }
+    };
+    assert_eq!(last, version + 1);
+    in_force(&clients, last, 30.0, AT_THE_LATEST).await;
+    assert_eq!(in_etcd(&site).await, (last, Some(30.0)));
+    let histories = [0, 1, 2].map(|number| clients[number].versions("desk"));
+    let [first, second, third] = histories;
+    let (first, second, third) = tokio::join!(first, second, third);
+    let (first, second, third) = (first.unwrap(), second.unwrap(), third.unwrap());
+    assert!(first == second && second == third, "{first:?} {second:?} {third:?}");
+}
+
 #[tokio::test]
 async fn a_coordinator_that_was_cut_from_etcd_over_fifty_changes_and_a_compaction_has_them_all_seconds_later()
 {

@@ -82,9 +82,6 @@ struct Truth {
     asked: Vec<Login>,
     logins: Vec<Option<Login>>,
     is_cut: [bool; 3],
-    boot: u32,
-    /// Of the host, as each coordinator knew it last.
-    boots_known: [u32; 3],
     seen_events: usize,
     now_ms: u32,
     frozen_until_ms: [u32; 3],
@@ -165,7 +162,7 @@ impl Truth {
             }
             Act::AgentRestarts => self.line("host s1 pool=desk"),
             Act::Reboots if (0..coordinators).any(|of| self.is_frozen(of)) => {}
-            Act::Reboots => self.reboot(coordinators),
+            Act::Reboots => self.reboot(),
             Act::Freeze(of, millis) => {
                 let of = of % coordinators;
                 self.line(&format!("freeze c{} {millis}ms", of + 1));
@@ -188,22 +185,18 @@ impl Truth {
             return;
         }
         self.line(&format!("join c{} s1", of + 1));
-        let is_of_this_boot = std::mem::replace(&mut self.boots_known[of], self.boot) == self.boot;
-        for login in self.logins.iter_mut().flatten().filter(|login| login.via == of && !login.is_known) {
+        for login in self.logins.iter_mut().flatten().filter(|login| login.via == of) {
             login.is_known = true;
-            // Nothing that was promised in an earlier boot is true in this one.
-            login.is_alive &= is_of_this_boot;
         }
     }
 
-    fn reboot(&mut self, coordinators: usize) {
+    fn reboot(&mut self) {
         self.line("reboot s1");
         self.line("report s1 cpu=1 mem=1 procs=1");
         self.line("sessions s1");
-        self.boot += 1;
-        (0..coordinators).filter(|of| !self.is_cut[*of]).for_each(|of| self.boots_known[of] = self.boot);
         for login in self.logins.iter_mut().flatten() {
             login.is_here = false;
+            // What was given while it was not heard may have been given after the boot.
             login.is_alive &= !login.is_known;
         }
     }

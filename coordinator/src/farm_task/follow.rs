@@ -70,18 +70,33 @@ impl FarmTask {
                 let mark = record.map(|record| record.mark);
                 self.farm.follow_replica_mark(&host_id, &resource_id, mark, self.shared.now());
             }
-            Change::Binding(certificate, host_id) => {
-                let belongs_to = host_id.as_ref().map(HostId::to_string);
-                let Some(wrong) = self.farm.follow_binding(&certificate, host_id) else { return };
-                tracing::warn!(
-                    certificate, host_id = %wrong, belongs_to,
-                    "a certificate belongs to another host than the one that came with it here: that one is cut off, and is \
-                     listed no more once it is OFFLINE"
-                );
-                if let Some(link) = self.shared.links.get(&wrong) {
-                    link.ended.cancel();
-                }
-            }
+            Change::Binding(certificate, host_id) => self.follow_binding(&certificate, host_id),
+        }
+    }
+
+    fn follow_binding(&mut self, certificate: &str, host_id: Option<HostId>) {
+        if let Some(host_id) = &host_id
+            && let Some(name) = self.farm.end_other_bonds(certificate, host_id)
+        {
+            tracing::error!(
+                %host_id, certificate, %name,
+                "a host id belongs to another certificate than the one that came with it here: that machine is cut off"
+            );
+            self.cut_off(host_id);
+        }
+        let belongs_to = host_id.as_ref().map(HostId::to_string);
+        let Some(wrong) = self.farm.follow_binding(certificate, host_id) else { return };
+        tracing::warn!(
+            certificate, host_id = %wrong, belongs_to,
+            "a certificate belongs to another host than the one that came with it here: that one is cut off, and is \
+             listed no more once it is OFFLINE"
+        );
+        self.cut_off(&wrong);
+    }
+
+    fn cut_off(&self, host_id: &HostId) {
+        if let Some(link) = self.shared.links.get(host_id) {
+            link.ended.cancel();
         }
     }
 }
@@ -141,6 +156,18 @@ mod tests {
         task.follow(followed(25.0, 11));
         task.follow(followed(30.0, 12));
         assert_eq!(task.farm.marks_of(&host()), Some(marks(30.0)));
+    }
+
+    #[tokio::test]
+    async fn a_machine_that_came_under_a_host_id_with_another_certificate_is_cut_off() {
+        for (certificate, is_cut) in [("A.", false), ("app1", true)] {
+            let mut task = task();
+            let (link, _output) = crate::links::HostLink::new(1, 8);
+            task.shared.links.open(host(), link.clone());
+            let change = Change::Binding(certificate.to_owned(), Some(host()));
+            task.follow(Followed { changes: vec![change], revision: 3 });
+            assert_eq!(link.ended.is_cancelled(), is_cut, "{certificate}");
+        }
     }
 
     #[tokio::test]

@@ -7,7 +7,7 @@ use tokio::{
     time::timeout,
 };
 use tonic::{Code, Request, Response, Status, Streaming};
-use usher_placement::farm::{AttachRefused, Attached, Ticks};
+use usher_placement::farm::{AttachRefused, Attached, DrainMark, Ticks};
 use usher_proto::{
     self as proto,
     error::{self, reason},
@@ -261,8 +261,8 @@ async fn keep_what_lasts(
         tracing::info!(%retired, %host_id, "a host was replaced by another one with its certificate name");
         writes.push(Write::MoveMarks(retired.clone(), host_id.clone()));
     }
-    if attached.drain_ended {
-        writes.push(Write::DeleteDrain(host_id.clone()));
+    if let Some(mark) = &attached.drain_ended {
+        writes.extend(end_of(store, mark, host_id, attached.retired.as_ref()).await);
     }
     if writes.is_empty() {
         return Ok(());
@@ -281,6 +281,10 @@ async fn keep_what_lasts(
                 claimed: host_id.clone(),
             }));
         }
+        Err(StoreError::Claimed { host, certificate: bound_to }) => {
+            let certificate = attached.bind.clone().unwrap_or_default();
+            return Err(claimed(shared, host, certificate, bound_to, attached.retired.clone()).await?);
+        }
         Err(error) => error,
     };
     tracing::error!(%error, %host_id, "cannot store what an attach has changed");
@@ -292,6 +296,43 @@ async fn keep_what_lasts(
         }
     }
     Err(Status::unavailable("what this attach changes could not be stored"))
+}
+
+/// What ends in the store the mark that a boot has ended. Absent: it is not stored, or another one was set in its place.
+async fn end_of(
+    store: &StoreHandle,
+    mark: &DrainMark,
+    host_id: &HostId,
+    retired: Option<&HostId>,
+) -> Option<Write> {
+    // One that is moved to the host by the same transaction still lies with the host before.
+    for of in std::iter::once(host_id).chain(retired) {
+        if let Some(set_unix_ms) = drains::stored_at(store, of, mark).await {
+            return Some(Write::DeleteDrainSetAt(host_id.clone(), set_unix_ms));
+        }
+    }
+    let author = &mark.drain.author;
+    tracing::info!(%host_id, author, "a drain has ended with the boot of its host, and is not stored, or another one is");
+    None
+}
+
+/// The host id belongs to another certificate, as the store says: the bond that the farm has made is over, and that one holds.
+async fn claimed(
+    shared: &Shared,
+    host: HostId,
+    certificate: String,
+    bound_to: String,
+    retired: Option<HostId>,
+) -> Result<Status, Status> {
+    tracing::error!(%host, certificate, belongs_to = bound_to, "a host id is in use by two certificates");
+    let unbind = FarmCommand::Unbind { certificate: certificate.clone() };
+    shared.farm.send(unbind).await.map_err(unavailable)?;
+    let before = retired.map(|retired| Change::Binding(certificate.clone(), Some(retired)));
+    let belongs = Change::Binding(bound_to.clone(), Some(host.clone()));
+    let changes = before.into_iter().chain([belongs]).collect();
+    let followed = FarmCommand::Follow(Followed { changes, revision: 0 });
+    shared.farm.send(followed).await.map_err(unavailable)?;
+    Ok(refused(&AttachRefused::OtherCertificate { claimed: host, bound_to, certificate }))
 }
 
 fn refused(why: &AttachRefused) -> Status {
@@ -313,10 +354,16 @@ mod tests {
     use std::path::Path;
 
     use prost::Message as _;
-    use usher_types::{Endpoint, GatewayId, PendingPlace, Policy, PolicyChange, PoolName, RequestId, Token};
+    use usher_types::{
+        Drain, DrainMode, Endpoint, GatewayId, PendingPlace, Policy, PolicyChange, PoolName, RequestId, Token,
+    };
 
     use super::*;
-    use crate::{metrics::Metrics, placing::testing, store::MemoryStore};
+    use crate::{
+        metrics::Metrics,
+        placing::testing,
+        store::{DrainRecord, MemoryShared, MemoryStore},
+    };
 
     #[tokio::test(start_paused = true)]
     async fn what_an_attach_changes_is_stored_though_the_host_gives_up_meanwhile() {
@@ -341,6 +388,61 @@ mod tests {
         assert!(matches!(next, Ok(Some(FarmCommand::Detach { stream_epoch: 1, .. }))), "{next:?}");
         let bindings = store.load().await.unwrap().bindings;
         assert_eq!(bindings.get("app1"), Some(&hello.host_id));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_boot_ends_the_drain_that_was_set_before_it_and_none_that_was_set_anew() {
+        let drain = |reason: &str| Drain {
+            mode: DrainMode::UntilRestart,
+            reason: reason.to_owned(),
+            author: "ann".to_owned(),
+            no_reconnect: false,
+        };
+        let (mut farm, ledger) = testing::farm(&PolicyChange::default(), &[]);
+        let (shared, _commands) = testing::shared(&mut farm, ledger);
+        let ended = Arc::new(DrainMark { drain: drain("kernel"), boot_id: None });
+        for (of, stored, stays) in [
+            ("new", "kernel", false),
+            ("old", "kernel", false),
+            ("new", "disks", true),
+            ("old", "disks", true),
+        ] {
+            let (store, ..) = testing::sharing("one", &MemoryShared::default()).await;
+            let record = DrainRecord { drain: drain(stored), boot_id: None, set_unix_ms: 5 };
+            store.put_drain(HostId::new(of).unwrap(), record).await.unwrap();
+            let (host_id, old) = (HostId::new("new").unwrap(), HostId::new("old").unwrap());
+            let retired = (of == "old").then_some(old);
+            let drain_ended = Some(ended.clone());
+            let attached = Attached { bind: None, retired, drain_ended, replaced_stream: None };
+            keep_what_lasts(&shared, &store, &host_id, &attached).await.unwrap();
+            let left = store.drain_of(&host_id).await.unwrap().map(|left| left.drain.reason);
+            assert_eq!(left.as_deref(), stays.then_some(stored), "of {of}, stored {stored}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_host_whose_id_another_certificate_has_got_meanwhile_is_refused_and_its_bond_is_over() {
+        let link = MemoryShared::default();
+        let ((store, ..), (other, ..)) =
+            (testing::sharing("one", &link).await, testing::sharing("two", &link.for_another()).await);
+        let (mut farm, ledger) = testing::farm(&PolicyChange::default(), &[]);
+        let (shared, mut commands) = testing::shared(&mut farm, ledger);
+        let hello = testing::hello("app2");
+        let attached = farm.attach(&hello, Some("app2"), false).unwrap();
+        let (certificate, host) = ("app1".to_owned(), hello.host_id.clone());
+        other.write(vec![Write::Bind { certificate, host, replaces: None }]).await.unwrap();
+        let refused = keep_what_lasts(&shared, &store, &hello.host_id, &attached).await.unwrap_err();
+        assert_eq!(refused.code(), Code::PermissionDenied, "{refused:?}");
+        assert!(refused.message().contains("belongs to certificate app1"), "{refused:?}");
+        let Some(FarmCommand::Unbind { certificate }) = commands.recv().await else { panic!() };
+        farm.unbind(&certificate);
+        let Some(FarmCommand::Follow(followed)) = commands.recv().await else { panic!() };
+        assert_eq!(followed.changes, [Change::Binding("app1".to_owned(), Some(hello.host_id.clone()))]);
+        farm.follow_binding("app1", Some(hello.host_id.clone()));
+        let again = Hello { stream_epoch: 2, ..hello };
+        assert!(farm.attach(&again, Some("app2"), false).is_err());
+        let rightful = Hello { host_name: usher_types::HostName::new("app1").unwrap(), ..again };
+        assert_eq!(farm.attach(&rightful, Some("app1"), false).unwrap().bind, None);
     }
 
     /// Each place is a message of its own, and so is everything else that is told at an Attach.

@@ -12,6 +12,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 use usher_placement::{
     decision::Request,
     farm::{Farm, PoolApply},
@@ -33,7 +34,10 @@ use crate::{
     placing::{Doors, Teller},
     publish::Feed,
     shared::Shared,
-    store::{Store, StoreError, StoreHandle, Stored, Write},
+    store::{
+        Followed, LinkState, MemoryShared, MemoryStore, SharingOptions, Store, StoreError, StoreHandle,
+        Stored, Write,
+    },
     virtual_hosts::VirtualHosts,
 };
 
@@ -158,6 +162,31 @@ fn shared_at(
     let shared = Arc::new(shared);
     tokio::spawn(super::tell_hosts(shared.clone(), to_tell));
     (shared, commands)
+}
+
+/// The store of a coordinator that reaches a shared one through `link`, and what its farm would be told. It follows what the others
+/// write until it is told to stop, and knows no more from then on than its own writes have shown it.
+pub(crate) async fn sharing(
+    coordinator_id: &str,
+    link: &MemoryShared,
+) -> (StoreHandle, mpsc::Receiver<Followed>, CancellationToken) {
+    let metrics = Metrics::new("0", "none");
+    let own = StoreHandle::inline(Path::new("memory"), metrics, MemoryStore::new(coordinator_id));
+    let options = SharingOptions {
+        store: Arc::new(link.clone()),
+        clock: Arc::new(ManualClock::at(NOW)),
+        instance_id: coordinator_id.to_owned(),
+        seed: false,
+        write_within: Duration::from_secs(4),
+    };
+    let (store, follower) = own.share(options, &own.load().await.unwrap());
+    let (out, told) = mpsc::channel(64);
+    let stop = CancellationToken::new();
+    tokio::spawn(follower.run(out, stop.clone()));
+    while store.status().shared.unwrap().link != LinkState::Connected {
+        tokio::task::yield_now().await;
+    }
+    (store, told, stop)
 }
 
 /// A disk that answers nothing until the test lets go of it.

@@ -84,7 +84,7 @@ impl StoreHandle {
     /// # Errors
     /// [`StoreError::Failed`] if the disk refused; nothing of `writes` is stored then. [`StoreError::Closed`] after
     /// [`close`](Self::close). With a shared store: [`StoreError::Away`] and [`StoreError::Refused`], nothing is stored;
-    /// [`StoreError::Version`] and [`StoreError::Bound`], another coordinator was first; [`StoreError::Unknown`].
+    /// [`StoreError::Version`], [`StoreError::Bound`] and [`StoreError::Claimed`], another coordinator was first; [`StoreError::Unknown`].
     pub async fn write(&self, writes: Vec<Write>) -> Result<Committed, StoreError> {
         match &self.sharing {
             Some(sharing) => sharing.write(writes).await,
@@ -141,12 +141,24 @@ impl StoreHandle {
         self.write(vec![Write::PutDrain(host, record)]).await
     }
 
-    /// Ends a host's drain; nothing happens without one.
+    /// Ends the drain of a host that was set then (wall clock, ms since 1970 UTC), and none that was set since.
     ///
     /// # Errors
     /// As [`write`](Self::write).
-    pub async fn delete_drain(&self, host: HostId) -> Result<Committed, StoreError> {
-        self.write(vec![Write::DeleteDrain(host)]).await
+    pub async fn delete_drain(&self, host: HostId, set_unix_ms: u64) -> Result<Committed, StoreError> {
+        self.write(vec![Write::DeleteDrainSetAt(host, set_unix_ms)]).await
+    }
+
+    /// The drain of a host as it is stored: while the shared store answers, as that has it, which may be newer than what is in
+    /// force here.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub async fn drain_of(&self, host: &HostId) -> Result<Option<DrainRecord>, StoreError> {
+        match self.sharing.as_ref().and_then(|sharing| sharing.drain_of(host)) {
+            Some(known) => Ok(known),
+            None => Ok(self.local.load().await?.drains.remove(host)),
+        }
     }
 
     /// Replaces the last-known values of all hosts.

@@ -107,7 +107,6 @@ fn apply(stored: &mut Stored, write: &Write) {
             versions.sort_by_key(|kept| kept.version);
         }
         Write::PutDrain(host, record) => drop(stored.drains.insert(host.clone(), record.clone())),
-        Write::DeleteDrain(host) => drop(stored.drains.remove(host)),
         Write::DeleteDrainSetAt(host, set_unix_ms) => {
             if stored.drains.get(host).is_some_and(|drain| drain.set_unix_ms == *set_unix_ms) {
                 stored.drains.remove(host);

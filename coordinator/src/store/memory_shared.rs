@@ -1,8 +1,8 @@
 //! A shared store in memory, for tests and simulations: several coordinators of one process hold clones of it.
 //!
 //! It runs on no thread and reads no clock but tokio's, so that a simulation of it is repeatable. It can be cut off from one
-//! coordinator, lose the answer to a transaction after carrying it out, tell in pieces, and forget its history as a compaction
-//! does. A transaction may be as large as one of etcd.
+//! coordinator, lose the answer to a transaction after carrying it out, carry it out long after it was given up, tell in pieces,
+//! and forget its history as a compaction does. A transaction may be as large as one of etcd.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -44,6 +44,8 @@ struct Rows {
 struct Link {
     is_cut: bool,
     answers_to_lose: u32,
+    /// Transactions that nobody answers, and that are carried out later. Absent: they are carried out at once.
+    held_up: Option<Vec<Transaction>>,
     /// Changes that a watch tells at once. Absent: all that there are.
     told_at_once: Option<usize>,
     listings: u64,
@@ -85,6 +87,23 @@ impl MemoryShared {
     /// Carries out the next `count` transactions of this coordinator, and loses the answers.
     pub fn lose_answers(&self, count: u32) {
         lock(&self.link).answers_to_lose = count;
+    }
+
+    /// Holds up the transactions of this coordinator from now on, as a cluster does that has lost most of its members: nobody
+    /// answers, and one of the others may have them in its log.
+    pub fn hold_up(&self) {
+        lock(&self.link).held_up = Some(Vec::new());
+    }
+
+    /// Carries out what was held up, in its order.
+    pub fn let_through(&self) {
+        let held_up = lock(&self.link).held_up.take().unwrap_or_default();
+        let mut rows = lock(&self.store);
+        for transaction in held_up {
+            // Nobody waits for the answer any more.
+            let _ = rows.transact(&transaction);
+        }
+        self.revision.send_replace(rows.revision);
     }
 
     /// Forgets how the rows came to be what they are.
@@ -156,6 +175,18 @@ impl Rows {
         }
     }
 
+    fn transact(&mut self, transaction: &Transaction) -> Transacted {
+        let newest = self.rows.values().map(|row| row.revision).max().unwrap_or(0);
+        let is_unchanged = transaction.unchanged_since.is_none_or(|since| newest <= since);
+        let revision_of = |key: &String| self.rows.get(key).map_or(0, |row| row.revision);
+        if is_unchanged && transaction.expected.iter().all(|(key, at)| revision_of(key) == *at) {
+            self.change(&transaction.changes);
+            return Transacted::Done(self.revision);
+        }
+        let as_it_is = |key: &String| (key.clone(), self.rows.get(key).cloned());
+        Transacted::Conflict(transaction.expected.keys().map(as_it_is).collect())
+    }
+
     fn expire(&mut self, now: Instant) {
         let over: Vec<String> = self.ends.extract_if(.., |_, at| *at <= now).map(|(key, _)| key).collect();
         if !over.is_empty() {
@@ -181,19 +212,13 @@ impl SharedStore for MemoryShared {
             let why = format!("{expected} comparisons and {changes} changes of {bytes} bytes are too many");
             return Err(SharedError::Refused(why));
         }
-        let revision_of = |rows: &Rows, key: &str| rows.rows.get(key).map_or(0, |row| row.revision);
-        let newest = rows.rows.values().map(|row| row.revision).max().unwrap_or(0);
-        let is_unchanged = transaction.unchanged_since.is_none_or(|since| newest <= since);
-        let as_expected = transaction.expected.iter().all(|(key, at)| revision_of(&rows, key) == *at);
-        let outcome = if is_unchanged && as_expected {
-            rows.change(&transaction.changes);
-            self.revision.send_replace(rows.revision);
-            Transacted::Done(rows.revision)
-        } else {
-            let as_it_is = |key: &String| (key.clone(), rows.rows.get(key).cloned());
-            Transacted::Conflict(transaction.expected.keys().map(as_it_is).collect())
-        };
         let mut link = lock(&self.link);
+        if let Some(held_up) = &mut link.held_up {
+            held_up.push(transaction.clone());
+            return Err(SharedError::Away("nobody answers".to_owned()));
+        }
+        let outcome = rows.transact(transaction);
+        self.revision.send_replace(rows.revision);
         if let Some(left) = link.answers_to_lose.checked_sub(1) {
             link.answers_to_lose = left;
             return Err(SharedError::Away("the answer was lost".to_owned()));

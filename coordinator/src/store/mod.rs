@@ -167,8 +167,12 @@ pub enum StoreError {
         /// Why.
         why: String,
     },
-    /// The answer of the shared store was lost, and it could not be asked again.
-    #[error("{kind} does not answer: {why}; it is not known whether the change was stored")]
+    /// The answer of the shared store was lost, and it could not be asked again. The store may still carry out what it has
+    /// received, as soon as most of its members are there; it is then followed as any other change.
+    #[error(
+        "{kind} does not answer: {why}; it is not known whether the change was stored, and it may still come into force when \
+         {kind} is back: look at what is in force then, before you try again"
+    )]
     Unknown {
         /// What it is.
         kind: &'static str,
@@ -190,6 +194,14 @@ pub enum StoreError {
         certificate: String,
         /// The host.
         host: HostId,
+    },
+    /// Another coordinator has bound the host to another certificate.
+    #[error("host id {host} belongs to certificate {certificate}")]
+    Claimed {
+        /// The host.
+        host: HostId,
+        /// The certificate's name, as names are compared.
+        certificate: String,
     },
     /// The store has been closed, or its thread has ended.
     #[error("{} is closed, or its thread has ended", path.display())]

@@ -142,9 +142,8 @@ pub enum Write {
     PutPool(PoolName, PoolRecord),
     /// Sets a host's drain.
     PutDrain(HostId, DrainRecord),
-    /// Ends a host's drain; nothing happens without one.
-    DeleteDrain(HostId),
-    /// Ends the drain of a host that was set then (wall clock, ms since 1970 UTC); a later one stays.
+    /// Ends the drain of a host that was set then (wall clock, ms since 1970 UTC); one that was set since stays. There is no
+    /// other way to end one: whoever ends a drain has seen it, and may have been overtaken by who set the next one.
     DeleteDrainSetAt(HostId, u64),
     /// Sets an admin's settings of a host.
     PutHostMarks(HostId, HostMarksRecord),

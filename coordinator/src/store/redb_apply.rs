@@ -18,7 +18,6 @@ pub(super) fn apply(transaction: &WriteTransaction, write: &Write) -> Result<(),
     match write {
         Write::PutPool(name, record) => put_pool(transaction, name, record),
         Write::PutDrain(host, record) => put(transaction, DRAINS, host.as_str(), serde_json::to_vec(record)),
-        Write::DeleteDrain(host) => delete(transaction, DRAINS, host.as_str()),
         Write::DeleteDrainSetAt(host, set_unix_ms) => end_drain(transaction, host, *set_unix_ms),
         Write::PutHostMarks(host, record) => {
             put(transaction, HOST_MARKS, host.as_str(), serde_json::to_vec(record))

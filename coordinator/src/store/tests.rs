@@ -132,7 +132,7 @@ async fn fill(store: &StoreHandle) {
     store.put_pool(pool("desk"), settings(3)).await.unwrap();
     store.put_drain(host("h1"), drain()).await.unwrap();
     store.put_drain(host("h2"), drain()).await.unwrap();
-    store.delete_drain(host("h2")).await.unwrap();
+    store.delete_drain(host("h2"), drain().set_unix_ms).await.unwrap();
     store.write(vec![Write::PutHostMarks(host("h1"), marks())]).await.unwrap();
     store
         .write(vec![Write::PutHostMarks(host("h2"), marks()), Write::DeleteHostMarks(host("h2"))])

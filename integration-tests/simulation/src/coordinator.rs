@@ -33,6 +33,7 @@ pub async fn run(world: Arc<World>, index: usize) -> turmoil::Result {
         seen.disturbed = now;
         let (start, clock) = (seen.starts, seen.clock.clone());
         state.grace.started(index, now);
+        state.limits.started(index);
         state.event(format!("{name} starts, {start}"));
         (start, clock)
     };

@@ -214,7 +214,8 @@ impl Gateway {
         for attempt in 1..=ATTEMPTS {
             let index = order[attempt as usize % order.len()];
             let limit = Duration::from_millis(rng.random_range(300..3000));
-            self.world.state().one_host.attempted(&token, now());
+            let asked_at = now();
+            self.world.state().one_host.attempted(&token, asked_at);
             let call = Call { index, attempt, limit, begun: Instant::now(), was_sound: self.is_sound(index) };
             // The wait for a connection is no part of what the library's own timer sees.
             let asking = self.ask(index, &question, attempt, limit);
@@ -225,7 +226,7 @@ impl Gateway {
             self.ended(&token, &call, &answer);
             match answer {
                 Ok(Some(placed)) => {
-                    self.granted(index, &token, content, &placed);
+                    self.granted((index, asked_at), &token, content, &placed);
                     return Some(placed);
                 }
                 Ok(None) => return None,
@@ -298,7 +299,13 @@ impl Gateway {
         state.event(format!("{token} attempt {attempt} at {c}: {said}"));
     }
 
-    fn granted(&self, giver: usize, token: &str, content: &PlaceRequest, placed: &Placement) {
+    fn granted(
+        &self,
+        (giver, asked_at): (usize, Duration),
+        token: &str,
+        content: &PlaceRequest,
+        placed: &Placement,
+    ) {
         let Some(host) = self.world.host_named(&placed.host_id) else { return };
         let mut state = self.world.state();
         let (now, limit) = (now(), self.world.plan.limits[host]);
@@ -317,8 +324,10 @@ impl Gateway {
             boot,
             user: content.user.clone().unwrap_or_default(),
             cost: content.cost.unwrap_or(1),
-            until: now + Duration::from_millis(left),
+            // What is left was counted when the coordinator answered; the way of the answer takes its time.
+            until: asked_at + Duration::from_millis(left),
             giver,
+            unheard_since: state.unheard_since(giver, host, now),
         };
         let broken = state.limits.granted(token, hold, limit, &sitting, now);
         state.broke(broken);

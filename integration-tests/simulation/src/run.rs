@@ -235,6 +235,10 @@ fn outcome(world: &World, now: Duration) -> Outcome {
     if tasks > TASKS_AT_REST {
         state.broke([Violation::new("no_leak", now, format!("{tasks} tasks in a coordinator at rest"))]);
     }
+    if state.limits.at_known_edges() > 0 {
+        *state.counts.entry("limits_passed_at_a_known_edge".to_owned()).or_default() +=
+            state.limits.at_known_edges();
+    }
     let seconds = |time: Duration| time.as_secs_f64();
     let checks = [
         ("limit", state.limits.checks()),

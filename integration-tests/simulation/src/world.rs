@@ -277,7 +277,10 @@ impl State {
             for host in 0..self.machines.len() {
                 let key = (coordinator, host);
                 if !runs || self.hears(coordinator, host, now) {
-                    self.unheard.remove(&key);
+                    let was_unheard = self.unheard.remove(&key).is_some();
+                    if runs && was_unheard {
+                        self.limits.heard(coordinator, host);
+                    }
                     continue;
                 }
                 let (since, is_offline) = self.unheard.entry(key).or_insert((now, false));
@@ -287,6 +290,12 @@ impl State {
                 }
             }
         }
+    }
+
+    /// Since when a coordinator does not hear a host. Absent: it does.
+    pub fn unheard_since(&self, coordinator: usize, host: usize, now: Duration) -> Option<Duration> {
+        let known = self.unheard.get(&(coordinator, host)).map(|(since, _)| *since);
+        known.or_else(|| (!self.hears(coordinator, host, now)).then_some(now))
     }
 
     /// When the link of a gateway and a coordinator was mended last.

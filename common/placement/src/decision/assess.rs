@@ -233,11 +233,18 @@ impl<'a> Assessment<'a> {
         pool.hosts[position].expansion_factor(&pool.policy, self.inputs.now)
     }
 
-    /// Users that the login adds to the host at `position`.
+    /// Users that the login adds to the host at `position`. None where its user is counted already; but of a host that is
+    /// not heard nobody knows whether they still sit there, or their seat was given to another.
     pub fn adds_users(&self, position: usize) -> u32 {
         let is_counted = |position: u32| self.counted.binary_search(&position).is_ok();
         let is_counted = !self.counted.is_empty() && u32::try_from(position).is_ok_and(is_counted);
-        if is_counted { 0 } else { self.inputs.request.cost }
+        if is_counted && self.is_heard(position) { 0 } else { self.inputs.request.cost }
+    }
+
+    fn is_heard(&self, position: usize) -> bool {
+        let Inputs { pool, now, .. } = self.inputs;
+        let state = state_of(&pool.state_input(position, CellWord::NOBODY, 0, now));
+        pool.hosts[position].connected && !matches!(state, HostState::Offline | HostState::Unknown)
     }
 
     /// Words that qualify an answer with the host at `position`, of what is known about itself.

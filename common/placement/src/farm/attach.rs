@@ -24,8 +24,8 @@ pub struct Attached {
     /// A host that is gone and whose certificate name this one took over, and with it all that admins had marked: what
     /// is stored of the old one is to be stored of this one.
     pub retired: Option<HostId>,
-    /// A drain that ended because the host has booted again; to be removed from the store.
-    pub drain_ended: bool,
+    /// A drain that ended because the host has booted again; to be removed from the store, if it is still this one.
+    pub drain_ended: Option<Arc<DrainMark>>,
     /// The stream that was open before.
     pub replaced_stream: Option<u64>,
 }
@@ -101,7 +101,7 @@ impl Farm {
         let mut attached = Attached {
             bind: None,
             retired,
-            drain_ended: false,
+            drain_ended: None,
             replaced_stream: self.stream_of(&hello.host_id),
         };
         if let Some(name) = certificate_name.filter(|_| !hello.is_virtual).map(compared)
@@ -204,8 +204,8 @@ impl Farm {
         }
     }
 
-    /// Whether a drain ended because the host has booted again.
-    fn introduce(&mut self, hello: &Hello, inherited: AdminMarks) -> bool {
+    /// The drain that ended because the host has booted again.
+    fn introduce(&mut self, hello: &Hello, inherited: AdminMarks) -> Option<Arc<DrainMark>> {
         let moves = self.hosts.get(&hello.host_id).is_some_and(|old| old.view.facts.pool != hello.pool);
         let old = if moves { self.remove_host(&hello.host_id) } else { self.hosts.remove(&hello.host_id) };
         let waiting = self.waiting.remove(&hello.host_id).unwrap_or_default();
@@ -221,8 +221,9 @@ impl Farm {
         entry.stream_epoch = Some(hello.stream_epoch);
         entry.has_listed = false;
         if !same_boot {
-            // Nothing that was measured or promised in an earlier boot is true in this one.
-            for grant in self.ledger.on_host(&hello.host_id) {
+            // Nothing that was measured or promised in an earlier boot is true in this one. What was given while the host was
+            // away may have been given in this boot, and its user may come.
+            for grant in self.ledger.on_host(&hello.host_id).iter().filter(|grant| !grant.untold) {
                 grant.end(EndReason::HostLost, self.last_tick);
             }
             entry.view.reading = None;
@@ -238,11 +239,7 @@ impl Farm {
             entry.keeps_latches = false;
         }
         // Whatever boot the host was last known in: the drain says itself in which it was set.
-        let ended = |mark: &Arc<DrainMark>| ends_with_boot(mark, &hello.boot_id, same_boot);
-        let drain_ended = entry.view.drain.as_ref().is_some_and(ended);
-        if drain_ended {
-            entry.view.drain = None;
-        }
+        let drain_ended = entry.view.drain.take_if(|mark| ends_with_boot(mark, &hello.boot_id, same_boot));
         self.insert_host(entry);
         drain_ended
     }

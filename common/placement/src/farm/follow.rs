@@ -5,7 +5,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use usher_types::{BootTime, HostId, HostMarks, PoolName, ReplicaMark, ResourceId};
+use usher_types::{BootTime, HostId, HostMarks, HostName, PoolName, ReplicaMark, ResourceId};
 
 use super::{DrainMark, Farm, Pool, PoolRecord, attach::compared, marks::AdminMarks};
 
@@ -90,6 +90,16 @@ impl Farm {
         self.displaced.insert(wrong.clone(), heir);
         self.retire_displaced();
         Some(wrong)
+    }
+
+    /// A host has one certificate, and this is the one of this host: its bonds to others, which nobody has stored, are over. The
+    /// name of the machine that is connected under the host's id, if another certificate brought it.
+    pub fn end_other_bonds(&mut self, certificate: &str, host_id: &HostId) -> Option<HostName> {
+        let name = compared(certificate);
+        self.bindings.retain(|other, bound| bound != host_id || *other == name);
+        let host = self.hosts.get(host_id).filter(|host| host.view.connected)?;
+        let facts = &host.view.facts;
+        (!facts.is_virtual && !facts.name.matches(certificate)).then(|| facts.name.clone())
     }
 
     /// Hosts that were known before the start and whose name is by now that of another one's certificate: whoever gave it away

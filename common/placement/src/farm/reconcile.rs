@@ -234,6 +234,7 @@ fn parts(host: &HostEntry, rule: UserMatch, place: &PendingPlace, now: BootTime)
         ends_at: now + place.left,
         decision_id: None,
         blind: false,
+        untold: false,
     }
 }
 

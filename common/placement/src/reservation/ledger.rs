@@ -102,6 +102,8 @@ pub struct GrantParts {
     pub decision_id: Option<DecisionId>,
     /// It was given although its host's agent was not heard: that the host is OFFLINE does not end it.
     pub blind: bool,
+    /// It was given while its host had no stream here, and perhaps in a later boot than was known: a boot does not end it.
+    pub untold: bool,
 }
 
 /// One place.

@@ -1,6 +1,6 @@
 //! What another coordinator has changed is in force here, once, and nothing older after it.
 
-use usher_placement::farm::{DrainMark, PoolApply, PoolRecord, Restored};
+use usher_placement::farm::{AttachRefused, DrainMark, PoolApply, PoolRecord, Restored};
 use usher_types::{DrainMode, Hello, HostMarks, HostName, HostState, Policy, PolicyChange, ReplicaMark};
 
 use crate::support::{Sim, at, booted, desk, drain, id, resource, secs, users};
@@ -82,6 +82,22 @@ fn a_certificate_that_is_another_hosts_is_told_of_with_the_host_that_has_it_wron
     assert_eq!(sim.farm.follow_binding("app1", Some(id("a"))), None);
     assert_eq!(sim.farm.follow_binding("app1", Some(id("b"))), Some(id("a")));
     assert_eq!(sim.farm.follow_binding("app1", None), None);
+}
+
+#[test]
+fn a_host_belongs_to_one_certificate_and_a_machine_that_another_one_brought_is_named() {
+    let mut sim = Sim::new();
+    sim.farm.attach(&app1("a"), Some("app1"), false).unwrap();
+    assert_eq!(sim.farm.end_other_bonds("App1.", &id("a")), None, "it came with that one");
+    let wrong = sim.farm.end_other_bonds("app2", &id("a"));
+    assert_eq!(wrong, Some(HostName::new("app1").unwrap()));
+    sim.farm.follow_binding("app2", Some(id("a")));
+    sim.lose("a");
+    assert_eq!(sim.farm.end_other_bonds("app2", &id("a")), None, "nobody is there to be cut off");
+    let app2 = Hello { host_name: HostName::new("app2").unwrap(), ..booted("a", "b", 2) };
+    assert_eq!(sim.farm.attach(&app2, Some("app2"), false).unwrap().bind, None, "it has the host");
+    let refused = sim.farm.attach(&Hello { stream_epoch: 3, ..app1("a") }, Some("app1"), false);
+    assert!(matches!(refused, Err(AttachRefused::OtherCertificate { .. })), "{refused:?}");
 }
 
 /// The machine `app1`, under this id.

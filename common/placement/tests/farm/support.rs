@@ -302,6 +302,7 @@ impl Sim {
             ends_at: self.now + secs(120),
             decision_id: None,
             blind,
+            untold: blind,
         };
         let grant = Arc::new(Grant::new(parts, false));
         self.ledger.insert(grant.clone());

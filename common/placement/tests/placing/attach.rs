@@ -151,7 +151,7 @@ fn a_drain_until_restart_ends_even_if_its_removal_was_not_stored() {
     let known = sim.farm.last_known(true);
     let mut farm = Farm::new(sim.ledger.clone(), at(0));
     farm.restore(Restored { known, drains: vec![(id("a"), mark)], ..Restored::default() }, at(0));
-    assert!(farm.attach(&boot("a", "boot-2", 2), None, false).unwrap().drain_ended);
+    assert!(farm.attach(&boot("a", "boot-2", 2), None, false).unwrap().drain_ended.is_some());
 }
 
 // rule: directory-epoch
@@ -219,12 +219,12 @@ fn case_088_a_drain_until_restart_outlives_the_agent_and_ends_with_the_boot() {
         assert_eq!(sim.place(&ask_for("r1", "u1")).host(), "a", "who has a session comes back");
         assert_eq!(sim.place(&ask_for("r2", "u2")).host(), "b");
         sim.farm.detach(&id("a"), 1, None, sim.now);
-        assert!(!sim.farm.attach(&boot("a", "boot-1", 2), None, false).unwrap().drain_ended);
+        assert!(sim.farm.attach(&boot("a", "boot-1", 2), None, false).unwrap().drain_ended.is_none());
         assert_eq!(sim.state("a"), HostState::Restricted);
         sim.farm.detach(&id("a"), 2, None, sim.now);
         let attached = sim.farm.attach(&boot("a", "boot-2", 1), None, false).unwrap();
         sim.report("a", users(0));
-        assert_eq!(attached.drain_ended, !outlives_boot);
+        assert_eq!(attached.drain_ended.is_some(), !outlives_boot);
         assert_eq!(sim.state("a") == HostState::Restricted, outlives_boot);
     }
 }

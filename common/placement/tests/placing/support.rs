@@ -448,6 +448,7 @@ fn grant_of(
         ends_at: now + pool.policy.reservation_ttl,
         decision_id: None,
         blind: choice.tier == Tier::Blind,
+        untold: !host.connected,
     };
     Grant::new(parts, false)
 }

@@ -51,7 +51,7 @@ impl Admin {
         }
         let record = stored::drain_to_store(&mark, self.shared.clock.wall_unix_ms());
         let stored = self.store.put_drain(host_id.clone(), record).await.map_err(not_stored)?;
-        let (mark, revision) = (Some(mark), stored.revision);
+        let revision = stored.revision;
         let set = |answer| FarmCommand::SetDrain { host_id: host_id.clone(), mark, revision, answer };
         self.ask(set).await?;
         self.shared.metrics.marked("drain");
@@ -66,12 +66,20 @@ impl Admin {
         kept: DrainKept,
         mark: Option<DrainMark>,
     ) -> Result<(), Status> {
-        if mark.is_some()
-            && let Err(error) = self.store.delete_drain(host_id.clone()).await
-        {
-            // It holds what the host holds too, and is offered to it again.
-            tracing::warn!(%error, %host_id, "a host keeps its drain, but the store has an older one too");
-            return Ok(());
+        if let Some(mark) = &mark {
+            match drains::end_stored(&self.store, host_id, mark).await {
+                Ok(ended) => {
+                    if let Some(newer) = ended.instead {
+                        let author = newer.author;
+                        tracing::info!(%host_id, author, "a mark that was set meanwhile stays, and is offered to the host");
+                    }
+                }
+                Err(error) => {
+                    // It holds what the host holds too, and is offered to it again.
+                    tracing::warn!(%error, %host_id, "a host keeps its drain, but the store has an older one too");
+                    return Ok(());
+                }
+            }
         }
         let (host_id, holds) = (host_id.clone(), kept.holds.map(Box::new));
         let command = FarmCommand::DrainKept { host_id, holds, instead_of: mark.map(Box::new) };
@@ -94,16 +102,21 @@ impl Admin {
         })
     }
 
-    /// Ends a host's drain, whoever set it: the mark, and what the host keeps itself. The drain that ended, and what holds.
+    /// Ends a host's drain, whoever set it: the mark, and what the host keeps itself. The drain that ended, and what holds: a
+    /// mark that another coordinator has set in the place of the one that was seen here is the last word, and stays.
     async fn undrain(self, host_id: HostId, author: String) -> Result<DrainKept, Status> {
         let _one_at_a_time = self.draining.of(&host_id).lock().await;
         let known = self.ask(|answer| FarmCommand::DrainsOf { host_id: host_id.clone(), answer }).await?;
         let Drains { mark, own } = known;
         // A store that is away need not answer for a mark that is not there.
-        if mark.is_some() {
-            let stored = self.store.delete_drain(host_id.clone()).await.map_err(not_stored)?;
-            let (host_id, revision) = (host_id.clone(), stored.revision);
-            self.ask(|answer| FarmCommand::SetDrain { host_id, mark: None, revision, answer }).await?;
+        if let Some(mark) = &mark
+            && let Some(newer) = self.end_mark(&host_id, mark).await?
+        {
+            tracing::warn!(
+                %host_id, author, newer_author = newer.author, newer_reason = newer.reason,
+                "a host was drained anew while its drain before was ended: that one stays"
+            );
+            return Ok(DrainKept { before: Some(mark.drain.clone()), holds: Some(newer) });
         }
         let keeps_drain = self.shared.links.get(&host_id).is_some_and(|link| link.keeps_drain());
         let mut ended = DrainKept { before: mark.map(|mark| mark.drain), holds: own.clone() };
@@ -129,6 +142,18 @@ impl Admin {
         let was_drained = ended.before.is_some();
         tracing::info!(%host_id, author, was_drained, "host undrained");
         Ok(ended)
+    }
+
+    /// Ends the mark that was seen of a host. What was set in its place meanwhile.
+    async fn end_mark(&self, host_id: &HostId, mark: &DrainMark) -> Result<Option<Drain>, Status> {
+        let ended = drains::end_stored(&self.store, host_id, mark).await.map_err(not_stored)?;
+        if ended.instead.is_some() {
+            // It is in force as soon as it is followed; until then the one before it holds the host drained.
+            return Ok(ended.instead);
+        }
+        let (host_id, mark, revision) = (host_id.clone(), Box::new(mark.clone()), ended.revision);
+        let now = self.ask(|answer| FarmCommand::EndDrain { host_id, mark, revision, answer }).await?;
+        Ok(now.map(|now| now.drain))
     }
 
     pub(super) async fn mark_named(

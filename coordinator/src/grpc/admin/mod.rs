@@ -109,6 +109,11 @@ fn not_stored(why: StoreError) -> Status {
             ]);
             (Code::Unavailable, reason::STORE_UNAVAILABLE, metadata)
         }
+        StoreError::Unknown { kind, .. } => {
+            let unknown = ("outcome".to_owned(), "unknown".to_owned());
+            let metadata = HashMap::from([("store".to_owned(), (*kind).to_owned()), unknown]);
+            (Code::Unavailable, reason::STORE_UNAVAILABLE, metadata)
+        }
         _ => (Code::Unavailable, reason::STORE_UNAVAILABLE, HashMap::new()),
     };
     if matches!(why, StoreError::Version { .. }) {

@@ -7,10 +7,14 @@ use tokio_util::sync::CancellationToken;
 use tonic::Code;
 use usher_proto::v1::Policy;
 use usher_runtime::identity::PeerIdentity;
-use usher_types::{PolicyChange, Replica, ResourceId};
+use usher_types::{Drain, DrainMode, PolicyChange, Replica, ResourceId};
 
 use super::*;
-use crate::{farm_task, placing::testing, store::STORE_FILE};
+use crate::{
+    farm_task,
+    placing::testing,
+    store::{DrainRecord, MemoryShared, STORE_FILE},
+};
 
 fn by_ann<T>(msg: T) -> Request<T> {
     let mut request = Request::new(msg);
@@ -153,4 +157,47 @@ async fn a_replica_is_marked_before_its_host_lists_it_and_given_back() {
     assert_eq!(mark("b", None).await, (Some(out.into()), false));
     assert_eq!(store.load().await.unwrap().replica_marks.len(), 1);
     served.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_another_coordinator_has_drained_anew_stays_so_and_who_ended_the_drain_before_is_told() {
+    for has_heard in [true, false] {
+        let shared = MemoryShared::default();
+        let (store, mut told, stop) = testing::sharing("one", &shared).await;
+        let (other, ..) = testing::sharing("two", &shared.for_another()).await;
+        let served = Served::on(store.clone());
+        let drain = v1::DrainHostRequest { host: "a".into(), reason: "fan".into(), ..Default::default() };
+        let kept = served.admin.drain_host(by_ann(drain)).await.unwrap().into_inner().kept();
+        assert_eq!(kept, v1::DrainKept::Coordinators);
+        if !has_heard {
+            stop.cancel();
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let (mode, reason, author) = (DrainMode::Persistent, "disks".to_owned(), "bob".to_owned());
+        let newer = Drain { mode, reason, author, no_reconnect: false };
+        let record = DrainRecord { drain: newer, boot_id: None, set_unix_ms: 7 };
+        let host = HostId::new("a").unwrap();
+        other.put_drain(host.clone(), record.clone()).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        let undrain = || by_ann(v1::UndrainHostRequest { host: "a".into() });
+        let answer = served.admin.undrain_host(undrain()).await.unwrap().into_inner();
+        assert!(answer.was_drained, "{answer:?}");
+        assert_eq!(answer.ended.unwrap().reason, "fan");
+        assert_eq!(answer.holds.map(|holds| holds.author).as_deref(), Some("bob"));
+        assert_eq!(other.drain_of(&host).await.unwrap(), Some(record.clone()));
+        let in_force = || {
+            let found = served.admin.find_host("a").unwrap();
+            found.pool.hosts[found.position].drain.as_ref().map(|mark| mark.drain.reason.clone())
+        };
+        assert_eq!(in_force().as_deref(), Some("fan"), "until the newer one is followed");
+        // Seen, and then ended.
+        let mut followed = crate::store::Followed { changes: Vec::new(), revision: 0 };
+        followed.changes.push(crate::store::Change::Drain(host.clone(), Some(record)));
+        served.admin.shared.farm.send(FarmCommand::Follow(followed)).await.unwrap();
+        let answer = served.admin.undrain_host(undrain()).await.unwrap().into_inner();
+        assert_eq!((answer.ended.unwrap().author.as_str(), answer.holds), ("bob", None));
+        assert_eq!((in_force(), shared.get("drains/a")), (None, None));
+        told.close();
+        served.end().await;
+    }
 }

@@ -365,6 +365,41 @@ async fn of_two_coordinators_that_write_one_version_or_bind_one_certificate_one_
 }
 
 #[tokio::test]
+async fn of_two_certificates_that_two_coordinators_bind_to_one_host_at_once_one_wins() {
+    let server = Server::start().await;
+    let (one, two) = (node(&server, "one").await, node(&server, "two").await);
+    one.until(LinkState::Connected).await;
+    two.until(LinkState::Connected).await;
+    let id = |round: usize| HostId::new(format!("h{round}")).unwrap();
+    let bind = |by: &str, round: usize| {
+        let certificate = format!("{by}{round}");
+        vec![Write::Bind { certificate, host: id(round), replaces: None }]
+    };
+    for round in 0..20 {
+        let (first, second) =
+            tokio::join!(one.store.write(bind("ann", round)), two.store.write(bind("bob", round)));
+        let (won, refused) = match (first, second) {
+            (Ok(_), Err(refused)) => (format!("ann{round}"), refused),
+            (Err(refused), Ok(_)) => (format!("bob{round}"), refused),
+            both => panic!("one must win: {both:?}"),
+        };
+        let StoreError::Claimed { host, certificate } = refused else { panic!("{refused}") };
+        assert_eq!((host, certificate), (id(round), won));
+    }
+    let agree = async {
+        loop {
+            let [one, two] = [one.store.load().await.unwrap(), two.store.load().await.unwrap()];
+            if one.bindings.len() == 20 && one.bindings == two.bindings {
+                break one.bindings;
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let bound = timeout(Duration::from_secs(10), agree).await.expect("both have the same bonds");
+    assert!((0..20).all(|round| bound.values().filter(|host| **host == id(round)).count() == 1));
+}
+
+#[tokio::test]
 async fn etcd_is_restarted_compacted_and_emptied_and_the_coordinators_follow() {
     let mut server = Server::start().await;
     let (one, mut two) = (node(&server, "one").await, node(&server, "two").await);

@@ -13,6 +13,8 @@
 mod filling;
 mod follow;
 #[cfg(test)]
+mod meanwhile_tests;
+#[cfg(test)]
 mod outage_tests;
 mod owed;
 mod plan;
@@ -32,10 +34,12 @@ use std::{
 };
 
 use usher_runtime::clock::Clock;
+use usher_types::HostId;
 
 pub use self::follow::{Followed, Follower};
 use super::{
-    LinkState, Owed, Presence, SharedRows, SharedStatus, StoreError, StoreStatus, Stored,
+    DrainRecord, LinkState, Owed, Presence, SharedRows, SharedStatus, StoreError, StoreStatus, Stored,
+    shared_rows::Change,
     shared_store::{SharedError, SharedRow, SharedStore},
     writer::LocalHandle,
 };
@@ -190,6 +194,28 @@ impl Sharing {
         let prefix = format!("{COORDINATORS}/");
         let rows = state.rows.iter().filter(|(key, _)| key.starts_with(&prefix));
         rows.filter_map(|(_, row)| serde_json::from_slice(&row.value).ok()).collect()
+    }
+
+    /// The drain of a host, as the shared store has it, or as it was last known to have it. Absent: the local copy says it.
+    pub(super) fn drain_of(&self, host: &HostId) -> Option<Option<DrainRecord>> {
+        let state = self.state();
+        let key = Change::Drain(host.clone(), None).key();
+        let row = state.rows.get(&key);
+        let read = row.and_then(|row| Change::from_row(&key, Some(&row.value)).ok().flatten());
+        let known = match read {
+            Some(Change::Drain(_, drain)) => drain,
+            // What cannot be read leaves in force what was.
+            _ => state.told.drains.get(host).cloned(),
+        };
+        if state.link == LinkState::Connected && state.cluster.is_some() {
+            return Some(known.filter(|_| row.is_some()));
+        }
+        // Its disk may be full, and the copy without it. What hosts have done since is in the copy and not here.
+        let is_owed = |drain: &DrainRecord| {
+            let ended = Owed::EndDrain { host: host.clone(), set_unix_ms: drain.set_unix_ms };
+            state.owed.values().any(|owed| *owed == ended)
+        };
+        known.filter(|drain| !is_owed(drain)).map(Some)
     }
 
     /// Says goodbye to the others.

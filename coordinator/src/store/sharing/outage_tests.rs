@@ -50,7 +50,7 @@ async fn a_watch_that_begins_before_a_listing_puts_nothing_in_force_that_has_end
     two.store.put_drain(host("x"), drain(5)).await.unwrap();
     two.store.put_pool(pool(), settings(1, "bob")).await.unwrap();
     two.store.put_pool(pool(), settings(2, "bob")).await.unwrap();
-    two.store.delete_drain(host("x")).await.unwrap();
+    two.store.delete_drain(host("x"), 5).await.unwrap();
     one.link.cut(false);
     one.copy_when(|copy| copy.pools.contains_key(&pool())).await;
     settled(&one).await;

@@ -57,7 +57,7 @@ impl Sharing {
         {
             let mut state = self.state();
             for write in &writes {
-                let Some(owed) = owed(write, &state.told) else { continue };
+                let Some(owed) = owed(write) else { continue };
                 let number = state.owed.last_key_value().map_or(1, |(last, _)| last + 1);
                 state.owed.insert(number, owed.clone());
                 local.push(Write::PutOwed(number, owed));
@@ -115,7 +115,7 @@ impl Sharing {
             let planned = match self.to_settle(owed) {
                 Ok(Some(planned)) => planned,
                 Ok(None) => return Ok(()),
-                Err(conflict @ StoreError::Bound { .. }) => {
+                Err(conflict @ (StoreError::Bound { .. } | StoreError::Claimed { .. })) => {
                     tracing::error!(
                         %conflict,
                         ?owed,
@@ -153,7 +153,7 @@ impl Sharing {
     }
 }
 
-fn owed(write: &Write, known: &crate::store::SharedRows) -> Option<Owed> {
+fn owed(write: &Write) -> Option<Owed> {
     match write {
         Write::Bind { certificate, host, replaces } => Some(Owed::Bind {
             certificate: certificate.clone(),
@@ -161,10 +161,6 @@ fn owed(write: &Write, known: &crate::store::SharedRows) -> Option<Owed> {
             replaces: replaces.clone(),
         }),
         Write::MoveMarks(from, to) => Some(Owed::MoveMarks { from: from.clone(), to: to.clone() }),
-        Write::DeleteDrain(host) => {
-            let set_unix_ms = known.drains.get(host)?.set_unix_ms;
-            Some(Owed::EndDrain { host: host.clone(), set_unix_ms })
-        }
         Write::DeleteDrainSetAt(host, set_unix_ms) => {
             Some(Owed::EndDrain { host: host.clone(), set_unix_ms: *set_unix_ms })
         }

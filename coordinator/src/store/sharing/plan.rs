@@ -18,7 +18,6 @@ pub(super) fn is_shared(write: &Write) -> bool {
     match write {
         Write::PutPool(..)
         | Write::PutDrain(..)
-        | Write::DeleteDrain(_)
         | Write::DeleteDrainSetAt(..)
         | Write::PutHostMarks(..)
         | Write::DeleteHostMarks(_)
@@ -42,6 +41,13 @@ pub(super) fn is_shared(write: &Write) -> bool {
 /// Rows that one transaction moves to another host: each takes two comparisons and two changes, of the 128 that stores take.
 pub(super) const MOVED_AT_ONCE: usize = 25;
 
+/// Begins the key of the row that says for which certificate a host was claimed last.
+const CLAIMS: &str = "bound_hosts";
+
+fn claim_key(host: &HostId) -> String {
+    format!("{CLAIMS}/{host}")
+}
+
 /// What is to be done next.
 pub(super) struct Planned {
     pub(super) transaction: Transaction,
@@ -52,7 +58,7 @@ pub(super) struct Planned {
 /// The transaction that makes `writes`, in their order.
 ///
 /// # Errors
-/// [`StoreError::Version`] or [`StoreError::Bound`]: another coordinator was first. [`StoreError::Refused`].
+/// [`StoreError::Version`], [`StoreError::Bound`] or [`StoreError::Claimed`]: another coordinator was first. [`StoreError::Refused`].
 pub(super) fn plan<'a>(
     kind: &'static str,
     rows: &Rows,
@@ -108,17 +114,7 @@ impl Plan<'_> {
                 }
             }
             Write::PutDrain(host, record) => self.set(&Change::Drain(host.clone(), Some(record.clone()))),
-            Write::DeleteDrain(host) => self.set(&Change::Drain(host.clone(), None)),
-            Write::DeleteDrainSetAt(host, set_unix_ms) => {
-                let ended = Change::Drain(host.clone(), None);
-                match self.now(&ended.key()) {
-                    Some(Change::Drain(_, Some(drain))) if drain.set_unix_ms == *set_unix_ms => {
-                        self.expect(&ended.key());
-                        self.set(&ended)
-                    }
-                    _ => Ok(()),
-                }
-            }
+            Write::DeleteDrainSetAt(host, set_unix_ms) => self.end_drain(host, *set_unix_ms),
             Write::PutHostMarks(host, record) => {
                 self.set(&Change::HostMarks(host.clone(), Some(record.clone())))
             }
@@ -161,6 +157,21 @@ impl Plan<'_> {
         Ok(())
     }
 
+    fn end_drain(&mut self, host: &HostId, set_unix_ms: u64) -> Result<(), StoreError> {
+        let ended = Change::Drain(host.clone(), None);
+        let key = ended.key();
+        let is_that_one = match self.now(&key) {
+            Some(Change::Drain(_, Some(drain))) => drain.set_unix_ms == set_unix_ms,
+            // A row that cannot be read has left in force what was before it; it would put that in force again.
+            _ => self.rows.contains_key(&key) && !self.transaction.changes.contains_key(&key),
+        };
+        if !is_that_one {
+            return Ok(());
+        }
+        self.expect(&key);
+        self.set(&ended)
+    }
+
     fn bind(
         &mut self,
         certificate: &str,
@@ -168,14 +179,51 @@ impl Plan<'_> {
         replaces: Option<&HostId>,
     ) -> Result<(), StoreError> {
         let bond = Change::Binding(certificate.to_owned(), Some(host.clone()));
-        if let Some(Change::Binding(_, Some(bound))) = self.now(&bond.key())
-            && bound != *host
-            && Some(&bound) != replaces
+        let before = match self.now(&bond.key()) {
+            Some(Change::Binding(_, Some(bound))) if bound != *host => Some(bound),
+            _ => None,
+        };
+        if let Some(bound) = before.as_ref().filter(|bound| Some(*bound) != replaces) {
+            return Err(StoreError::Bound { certificate: certificate.to_owned(), host: bound.clone() });
+        }
+        self.claim(certificate, host)?;
+        if let Some(key) = before.map(|before| claim_key(&before))
+            && self.claimed(&key).as_deref() == Some(certificate)
         {
-            return Err(StoreError::Bound { certificate: certificate.to_owned(), host: bound });
+            self.expect(&key);
+            self.transaction.changes.insert(key, None);
         }
         self.expect(&bond.key());
         self.set(&bond)
+    }
+
+    /// Claims a host for a certificate. Bonds of two certificates to one host are two rows that know nothing of each other: what
+    /// makes one transaction exclude the other is this third one, which both change. It is only as true as the bond that it
+    /// names, since a restore replaces bonds and no claims; so that bond is compared as well.
+    fn claim(&mut self, certificate: &str, host: &HostId) -> Result<(), StoreError> {
+        let first = format!("{}/", table::BINDINGS);
+        let bonds = self.rows.range(first.clone()..).take_while(|(key, _)| key.starts_with(&first));
+        let other = bonds
+            .filter_map(|(key, row)| Change::from_row(key, Some(&row.value)).ok().flatten())
+            .find_map(|bond| match bond {
+                Change::Binding(other, Some(bound)) if bound == *host && other != certificate => Some(other),
+                _ => None,
+            });
+        if let Some(certificate) = other {
+            return Err(StoreError::Claimed { host: host.clone(), certificate });
+        }
+        let key = claim_key(host);
+        if let Some(other) = self.claimed(&key).filter(|other| other != certificate) {
+            self.expect(&Change::Binding(other, None).key());
+        }
+        self.expect(&key);
+        self.transaction.changes.insert(key, Some(certificate.as_bytes().to_vec()));
+        Ok(())
+    }
+
+    /// The certificate that a claim names.
+    fn claimed(&self, key: &str) -> Option<String> {
+        self.rows.get(key).and_then(|row| String::from_utf8(row.value.clone()).ok())
     }
 
     fn move_marks(&mut self, from: &HostId, to: &HostId) -> Result<(), StoreError> {

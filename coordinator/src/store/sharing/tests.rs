@@ -153,7 +153,7 @@ async fn a_change_is_told_to_the_farms_of_all_within_a_second_and_is_in_their_co
     assert!(two.told().await.contains(&Change::Pool(pool(), Some(settings(1, "ann")))));
     one.store.put_drain(host("a"), drain(5)).await.unwrap();
     assert_eq!(two.told().await, [Change::Drain(host("a"), Some(drain(5)))]);
-    one.store.delete_drain(host("a")).await.unwrap();
+    one.store.delete_drain(host("a"), 5).await.unwrap();
     assert_eq!(two.told().await, [Change::Drain(host("a"), None)]);
     assert!(two.copy().await.drains.is_empty());
     assert_eq!(two.copy().await.pools, one.copy().await.pools);
@@ -211,7 +211,7 @@ async fn a_history_that_was_compacted_during_a_cut_is_made_up_for_deletions_too(
     for version in 1..=50 {
         two.store.put_pool(pool(), settings(version, "bob")).await.unwrap();
     }
-    two.store.delete_drain(host("a")).await.unwrap();
+    two.store.delete_drain(host("a"), 5).await.unwrap();
     two.link.compact();
     one.link.cut(false);
     let told = timeout(Duration::from_secs(10), one.told.recv()).await.unwrap().unwrap().changes;
@@ -245,7 +245,7 @@ async fn a_host_that_comes_while_the_store_is_away_is_let_in_and_its_bond_is_tol
     one.link.cut(true);
     one.until(LinkState::Away).await;
     let moved = Write::MoveMarks(host("old"), host("new"));
-    one.store.write_or_owe(vec![bind("a"), moved, Write::DeleteDrain(host("booted"))]).await.unwrap();
+    one.store.write_or_owe(vec![bind("a"), moved, Write::DeleteDrainSetAt(host("booted"), 6)]).await.unwrap();
     assert_eq!(one.copy().await.bindings["app1"], host("a"));
     assert_eq!(one.store.status().shared.unwrap().owed, 3);
     // It is owed over a restart too.
@@ -279,7 +279,7 @@ async fn a_drain_that_was_set_anew_meanwhile_is_not_ended_by_an_older_boot() {
     one.copy_when(|copy| copy.drains.len() == 1).await;
     one.link.cut(true);
     one.until(LinkState::Away).await;
-    one.store.write_or_owe(vec![Write::DeleteDrain(host("a"))]).await.unwrap();
+    one.store.write_or_owe(vec![Write::DeleteDrainSetAt(host("a"), 5)]).await.unwrap();
     two.store.put_drain(host("a"), drain(9)).await.unwrap();
     one.link.cut(false);
     one.copy_when(|copy| copy.drains.get(&host("a")) == Some(&drain(9))).await;

@@ -3,6 +3,10 @@
 //! Seen twice. A host that lists a new place must have room for it, by its own count. And what gateways hold on a host (a
 //! place that was given and not used, given up or over, or a session that came of one) must never pass the host's limit,
 //! whatever the host itself believes.
+//!
+//! A coordinator that has lost a host gives its share of it without asking. Two edges of that are known and told to operators
+//! (ADR 0010), and no more than what they explain is let pass, and counted: what others gave there before the host could notice
+//! that the coordinator was gone, and what a coordinator gave that was restarted before it could tell the host.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -33,6 +37,30 @@ pub struct Hold {
     pub until: Duration,
     /// Which coordinator gave it.
     pub giver: usize,
+    /// Since when that one did not hear the host, if it did not: it gave of its share, and the host knows nothing of it.
+    pub unheard_since: Option<Duration>,
+}
+
+/// For how long a host may take a coordinator for heard that has lost it: until no tick has come for 2.5 s. That they lost each
+/// other is seen here when the newest tick is 1.3 s old, or at once.
+const UNNOTICED: (Duration, Duration) = (Duration::from_millis(1500), Duration::from_millis(2600));
+/// A host has seen who came to it by then.
+const SEEN_WITHIN: Duration = Duration::from_secs(2);
+
+/// A place that a host gave.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Consent {
+    host: usize,
+    giver: usize,
+    at: Duration,
+    users: u32,
+}
+
+impl Consent {
+    fn is_unnoticed(&self, unheard_since: Duration) -> bool {
+        let (before, after) = UNNOTICED;
+        (unheard_since.saturating_sub(before)..=unheard_since + after).contains(&self.at)
+    }
 }
 
 /// The check of limits.
@@ -40,13 +68,24 @@ pub struct Hold {
 pub struct Limits {
     seen: BTreeMap<usize, HostBookSeen>,
     holds: BTreeMap<String, Hold>,
+    consents: Vec<Consent>,
+    /// Tokens given of a share by coordinators that could not tell their hosts since.
+    untold: BTreeSet<String>,
+    /// Users who came by such a place, where and when.
+    came_untold: Vec<(usize, String, Duration)>,
     checks: u64,
+    at_known_edges: u64,
 }
 
 impl Limits {
     /// How often something was compared with a limit.
     pub fn checks(&self) -> u64 {
         self.checks
+    }
+
+    /// How often a limit was passed by no more than what a known edge explains.
+    pub fn at_known_edges(&self) -> u64 {
+        self.at_known_edges
     }
 
     /// A host's own book.
@@ -86,6 +125,9 @@ impl Limits {
         now: Duration,
     ) -> Option<Violation> {
         let (host, boot) = (hold.host, hold.boot);
+        if hold.unheard_since.is_none() {
+            self.consents.push(Consent { host, giver: hold.giver, at: now, users: hold.cost });
+        }
         self.holds.insert(token.to_owned(), hold);
         self.holds.retain(|_, hold| hold.until > now);
         self.checks += 1;
@@ -99,13 +141,59 @@ impl Limits {
         }
         let coming: u32 = users.values().sum();
         let there = u32::try_from(sitting.len()).unwrap_or(u32::MAX);
-        (there + coming > limit).then(|| {
+        if there + coming <= limit {
+            return None;
+        }
+        if there + coming <= limit + self.explained(host, boot, now) {
+            self.at_known_edges += 1;
+            return None;
+        }
+        Some({
             let what = format!(
                 "h{}: users {sitting:?} and with a place in their gateway's hands {users:?}, limit {limit}, after {token}",
                 host + 1
             );
             Violation::new("limit", now, what)
         })
+    }
+
+    /// Users above a host's limit that the known edges explain.
+    fn explained(&self, host: usize, boot: u32, now: Duration) -> u32 {
+        let here = || self.holds.iter().filter(|(_, hold)| hold.host == host && hold.boot == boot);
+        let of_untold = here().filter(|(token, _)| self.untold.contains(*token)).map(|(_, hold)| hold.cost);
+        let untold: u32 = of_untold.sum();
+        let seats = self
+            .came_untold
+            .iter()
+            .filter(|(at, _, came)| *at == host && now.saturating_sub(*came) < SEEN_WITHIN);
+        let mut shares: BTreeMap<(usize, Duration), u32> = BTreeMap::new();
+        for (_, hold) in here().filter(|(token, _)| !self.untold.contains(*token)) {
+            if let Some(since) = hold.unheard_since {
+                *shares.entry((hold.giver, since)).or_default() += hold.cost;
+            }
+        }
+        let of_share = |((giver, since), users): (&(usize, Duration), &u32)| {
+            let others =
+                self.consents.iter().filter(|consent| consent.host == host && consent.giver != *giver);
+            let unnoticed: u32 =
+                others.filter(|consent| consent.is_unnoticed(*since)).map(|consent| consent.users).sum();
+            unnoticed.min(*users)
+        };
+        untold + u32::try_from(seats.count()).unwrap_or(u32::MAX) + shares.iter().map(of_share).sum::<u32>()
+    }
+
+    /// A coordinator hears a host: it has told it what it gave meanwhile.
+    pub fn heard(&mut self, coordinator: usize, host: usize) {
+        for hold in self.holds.values_mut().filter(|hold| (hold.giver, hold.host) == (coordinator, host)) {
+            hold.unheard_since = None;
+        }
+    }
+
+    /// A coordinator starts: what it gave of its share before, and told no host, it tells nobody any more.
+    pub fn started(&mut self, coordinator: usize) {
+        let is_untold = |hold: &Hold| hold.giver == coordinator && hold.unheard_since.is_some();
+        self.untold
+            .extend(self.holds.iter().filter(|(_, hold)| is_untold(hold)).map(|(token, _)| token.clone()));
     }
 
     /// The host was OFFLINE for a coordinator: what that one gave on it before is void for good, though its gateway may not
@@ -115,10 +203,13 @@ impl Limits {
     }
 
     /// A user has come to a host: the oldest place for them there is used, and counts no more when they have left.
-    pub fn came(&mut self, host: usize, user: &str) {
+    pub fn came(&mut self, host: usize, user: &str, now: Duration) {
         let theirs = self.holds.iter().filter(|(_, hold)| hold.host == host && hold.user == user);
         if let Some(token) = theirs.min_by_key(|(_, hold)| hold.until).map(|(token, _)| token.clone()) {
             self.holds.remove(&token);
+            if self.untold.contains(&token) {
+                self.came_untold.push((host, user.to_owned(), now));
+            }
         }
     }
 
@@ -138,7 +229,15 @@ mod tests {
 
     fn hold(until: u64) -> Hold {
         let until_then = Duration::from_secs(until);
-        Hold { host: 0, boot: 1, user: format!("u{until}"), cost: 1, until: until_then, giver: 0 }
+        Hold {
+            host: 0,
+            boot: 1,
+            user: format!("u{until}"),
+            cost: 1,
+            until: until_then,
+            giver: 0,
+            unheard_since: None,
+        }
     }
 
     #[test]
@@ -187,6 +286,48 @@ mod tests {
         assert!(limits.granted("b", other, 1, &BTreeSet::new(), now).is_some());
     }
 
+    fn share(until: u64, giver: usize, unheard_since: u64) -> Hold {
+        let unheard_since = Some(Duration::from_secs(unheard_since));
+        Hold { giver, unheard_since, ..hold(until) }
+    }
+
+    #[test]
+    fn what_a_host_gave_before_it_could_notice_explains_as_many_of_a_share_and_no_more() {
+        let (mut limits, nobody, now) = (Limits::default(), BTreeSet::new(), Duration::from_secs(30));
+        assert_eq!(limits.granted("a", hold(50), 2, &nobody, Duration::from_secs(22)), None);
+        assert_eq!(limits.granted("b", hold(51), 2, &nobody, Duration::from_secs(25)), None);
+        assert_eq!(limits.granted("c", share(52, 1, 20), 2, &nobody, now), None);
+        assert_eq!(limits.at_known_edges(), 1);
+        assert!(limits.granted("d", share(53, 1, 20), 2, &nobody, now).is_some(), "the second came too late");
+    }
+
+    #[test]
+    fn a_share_explains_nothing_when_the_host_was_told_of_it_or_nothing_was_given_meanwhile() {
+        let (mut limits, nobody, now) = (Limits::default(), BTreeSet::new(), Duration::from_secs(30));
+        assert_eq!(limits.granted("a", hold(50), 1, &nobody, Duration::from_secs(10)), None);
+        assert!(limits.granted("b", share(51, 1, 20), 1, &nobody, now).is_some());
+        limits.released("b");
+        assert_eq!(limits.granted("c", share(52, 1, 9), 1, &nobody, now), None);
+        limits.heard(1, 0);
+        assert!(limits.granted("d", hold(53), 1, &nobody, now).is_some());
+    }
+
+    #[test]
+    fn a_share_whose_giver_was_restarted_is_nobodys_to_tell_until_its_user_is_seen() {
+        let (mut limits, nobody) = (Limits::default(), BTreeSet::new());
+        let at = Duration::from_secs;
+        assert_eq!(limits.granted("a", share(50, 1, 20), 1, &nobody, at(30)), None);
+        limits.started(0);
+        assert!(limits.granted("b", hold(51), 1, &nobody, at(30)).is_some(), "another one was");
+        limits.released("b");
+        limits.started(1);
+        assert_eq!(limits.granted("c", hold(51), 1, &nobody, at(30)), None);
+        limits.came(0, "u50", at(31));
+        let there = BTreeSet::from(["u50".to_owned()]);
+        assert_eq!(limits.granted("d", hold(51), 1, &there, at(32)), None);
+        assert!(limits.granted("e", hold(51), 1, &there, at(34)).is_some());
+    }
+
     #[test]
     fn a_user_with_two_places_on_a_host_counts_once() {
         let mut limits = Limits::default();
@@ -200,10 +341,10 @@ mod tests {
     fn a_place_whose_user_has_come_and_left_counts_no_more() {
         let (mut limits, nobody, now) = (Limits::default(), BTreeSet::new(), Duration::from_secs(1));
         assert_eq!(limits.granted("a", hold(20), 1, &nobody, now), None);
-        limits.came(1, "u20");
+        limits.came(1, "u20", now);
         assert!(limits.granted("b", hold(21), 1, &nobody, now).is_some(), "they went elsewhere");
         limits.released("b");
-        limits.came(0, "u20");
+        limits.came(0, "u20", now);
         assert_eq!(limits.granted("c", hold(22), 1, &nobody, now), None);
     }
 

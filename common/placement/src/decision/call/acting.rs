@@ -103,6 +103,7 @@ impl Call {
             ends_at: now + pool.policy.reservation_ttl,
             decision_id: self.decision_id.clone(),
             blind: choice.tier == Tier::Blind,
+            untold: !pool.hosts[at].connected,
         };
         Grant::new(parts, choice.limits.is_some())
     }

@@ -34,6 +34,7 @@ fn grant(request: &str, host: &str, user: Option<&str>, users: u32, asked: bool)
         ends_at: at(120),
         decision_id: None,
         blind: false,
+        untold: false,
     };
     Arc::new(Grant::new(parts, asked))
 }

@@ -240,7 +240,7 @@ impl World {
         if let Some(retired) = attached.retired {
             self.store.move_marks(&retired, &hello.host_id);
         }
-        if attached.drain_ended {
+        if attached.drain_ended.is_some() {
             self.store.end_drain(&hello.host_id);
         }
         let stream = Stream { epoch: hello.stream_epoch, ..Stream::default() };

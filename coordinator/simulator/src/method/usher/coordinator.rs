@@ -99,6 +99,7 @@ impl Coordinator {
                 ends_at: now + pool.policy.reservation_ttl,
                 decision_id: None,
                 blind: false,
+                untold: false,
             },
             false,
         );
