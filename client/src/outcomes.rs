@@ -1,19 +1,20 @@
 //! What became of logins, for coordinators that may not be there just now.
 //!
 //! Reports wait in a queue of bounded length, oldest dropped first, and are sent by a task of their own: a gateway that
-//! says what became of a login never waits. A report goes first to the coordinator that gave the place. Another one knows
+//! says what became of a login never waits. Several are under way at once and none waits for another one's answer: a
+//! coordinator that hangs holds up those that were sent to it, and nobody else's places. A report goes first to the coordinator that gave the place. Another one knows
 //! of the place a moment later, from its host, so one that does not know it is no end: the next is asked, and all of them
 //! some times more, at growing distances. What comes of a login later is said later, and a login that is asked for again
 //! waits for what was said of it before.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::future::join_all;
+use futures::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tonic::metadata::{Ascii, MetadataValue};
 use usher_proto::v1::{self, placement_service_client::PlacementServiceClient};
@@ -26,8 +27,8 @@ use crate::peers::Peers;
 const MOST: usize = 10_000;
 /// A report older than that is of no use: places end by themselves long before.
 const LASTS: Duration = Duration::from_secs(10 * 60);
-/// Reports under way at once.
-const AT_ONCE: usize = 32;
+/// Reports under way at once: more than come of 1000 logins a second while answers take 50 ms.
+const AT_ONCE: usize = 64;
 /// Time for one.
 const ANSWER: Duration = Duration::from_secs(2);
 const FIRST_WAIT: Duration = Duration::from_millis(100);
@@ -43,23 +44,22 @@ pub(crate) struct Report {
     /// Who gave the place.
     pub(crate) to: Option<String>,
     pub(crate) since: Instant,
-    /// How often nobody knew the place, and not before when it is said again.
+    /// How often nobody knew the place.
     unknown: u32,
-    due: Instant,
 }
 
 impl Report {
     /// What is to be said now, first to the coordinator at `to`, which gave the place.
     pub(crate) fn new(message: v1::ReportOutcomeRequest, to: Option<String>) -> Self {
-        let now = Instant::now();
-        Self { message, to, since: now, unknown: 0, due: now }
+        Self { message, to, since: Instant::now(), unknown: 0 }
     }
 
-    /// Nobody knew its place. Absent: that was the last time.
-    fn unknown(mut self) -> Option<Self> {
-        self.due = Instant::now() + FIRST_WAIT * 2_u32.pow(self.unknown);
-        self.unknown += 1;
-        (self.unknown < UNKNOWN_TRIES).then_some(self)
+    fn login(&self) -> &str {
+        &self.message.request_id
+    }
+
+    fn is_old(&self, now: Instant) -> bool {
+        now.duration_since(self.since) >= LASTS
     }
 }
 
@@ -75,14 +75,20 @@ pub(crate) struct Outcomes {
 /// The reports of one client.
 #[derive(Debug, Default)]
 struct Waiting {
+    /// Oldest first.
     queue: VecDeque<Report>,
+    /// Those whose place nobody knew, by when they are said again, and a number that tells equal times apart.
+    resting: BTreeMap<(Instant, u64), Report>,
+    rests: u64,
+    /// Logins of which a report is under way, or rests: what is said of them later comes later.
+    busy: HashSet<String>,
     /// How many there are of each login, with those that are under way.
     of_login: HashMap<String, usize>,
 }
 
 impl Waiting {
     fn note(&mut self, report: &Report) {
-        *self.of_login.entry(report.message.request_id.clone()).or_default() += 1;
+        *self.of_login.entry(report.login().to_owned()).or_default() += 1;
     }
 
     fn forget(&mut self, request_id: &str) {
@@ -94,11 +100,32 @@ impl Waiting {
         }
     }
 
-    /// Takes out what `goes`. How many that was.
+    /// Those that rest no longer come before all others.
+    fn wake(&mut self, now: Instant) {
+        while let Some(first) = self.resting.first_entry().filter(|first| first.key().0 <= now) {
+            let report = first.remove();
+            self.busy.remove(report.login());
+            self.queue.push_front(report);
+        }
+    }
+
+    fn pop_oldest(&mut self) -> Option<Report> {
+        self.queue.pop_front().or_else(|| {
+            let (_, resting) = self.resting.pop_first()?;
+            self.busy.remove(resting.login());
+            Some(resting)
+        })
+    }
+
+    /// Takes out what `goes` of what is not under way. How many that was.
     fn drop_if(&mut self, goes: impl Fn(&Report) -> bool) -> usize {
-        let (gone, kept): (VecDeque<_>, VecDeque<_>) = self.queue.drain(..).partition(goes);
+        let (mut gone, kept): (VecDeque<_>, VecDeque<_>) = self.queue.drain(..).partition(&goes);
         self.queue = kept;
-        gone.iter().for_each(|report| self.forget(&report.message.request_id));
+        for report in self.resting.extract_if(.., |_, report| goes(report)).map(|(_, report)| report) {
+            self.busy.remove(report.login());
+            gone.push_back(report);
+        }
+        gone.iter().for_each(|report| self.forget(report.login()));
         gone.len()
     }
 }
@@ -132,7 +159,8 @@ impl Outcomes {
     pub(crate) fn add(&self, report: Report) {
         let mut waiting = self.waiting();
         waiting.note(&report);
-        let oldest = if waiting.queue.len() >= MOST { waiting.queue.pop_front() } else { None };
+        let is_full = waiting.queue.len() + waiting.resting.len() >= MOST;
+        let oldest = if is_full { waiting.pop_oldest() } else { None };
         if let Some(oldest) = oldest {
             waiting.forget(&oldest.message.request_id);
             self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -198,92 +226,128 @@ impl Outcomes {
     }
 
     async fn keep_sending(&self, peers: &Peers, gateway: Option<&MetadataValue<Ascii>>) {
-        let mut wait = FIRST_WAIT;
+        let mut under_way = FuturesUnordered::new();
+        let mut silence = Silence::default();
         loop {
-            let (batch, due) = self.next();
-            if batch.is_empty() {
-                let until_due = async {
-                    match due {
-                        Some(due) => sleep_until(due).await,
-                        None => std::future::pending().await,
+            let is_silent = silence.lasts();
+            let mut wakes = silence.until;
+            while !is_silent && under_way.len() < AT_ONCE {
+                match self.next() {
+                    Next::Report(report) => under_way.push(send(peers, gateway, report)),
+                    Next::At(due) => {
+                        wakes = due;
+                        break;
                     }
-                };
-                tokio::select! {
-                    () = self.more.notified() => {}
-                    () = until_due => {}
                 }
-                continue;
             }
-            let sent = join_all(batch.into_iter().map(|report| send(peers, gateway, report))).await;
-            let mut nobody = false;
-            for (request_id, sent) in sent.into_iter().rev() {
-                let back = match sent {
-                    Sent::Done => None,
-                    Sent::Again(report) => {
-                        nobody = true;
-                        Some(report)
-                    }
-                    Sent::Unknown(report) => report.unknown(),
-                };
-                self.give_back(&request_id, back);
-            }
-            if nobody {
-                sleep(wait).await;
-                wait = (wait * 2).min(LONGEST_WAIT);
-            } else {
-                wait = FIRST_WAIT;
+            let wake = async {
+                match wakes {
+                    Some(at) => sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                Some((login, sent)) = under_way.next() => {
+                    silence.heard(matches!(sent, Sent::Again(_)));
+                    self.give_back(&login, sent);
+                }
+                () = self.more.notified() => {}
+                () = wake => {}
             }
         }
     }
 
-    /// The next reports, of one login only one: what is said of it later must come later. If there is none, when there is
-    /// one again.
-    fn next(&self) -> (Vec<Report>, Option<Instant>) {
+    /// The next report, of a login of which none is under way. If there is none, when there is one again.
+    fn next(&self) -> Next {
         let now = Instant::now();
         let mut waiting = self.waiting();
-        let is_old = |report: &Report| now.duration_since(report.since) >= LASTS;
-        let old = if waiting.queue.front().is_some_and(is_old) { waiting.drop_if(is_old) } else { 0 };
-        let mut ids = HashSet::new();
-        let (mut batch, mut later, mut due) = (Vec::new(), Vec::new(), None::<Instant>);
-        while batch.len() < AT_ONCE
-            && let Some(report) = waiting.queue.pop_front()
-        {
-            let is_first = ids.insert(report.message.request_id.clone());
-            if is_first && report.due <= now {
-                batch.push(report);
-            } else {
-                if is_first {
-                    due = Some(due.map_or(report.due, |due| due.min(report.due)));
-                }
-                later.push(report);
+        let is_old = waiting.queue.front().is_some_and(|report| report.is_old(now));
+        let old = if is_old { waiting.drop_if(|report| report.is_old(now)) } else { 0 };
+        waiting.wake(now);
+        let free = waiting.queue.iter().position(|report| !waiting.busy.contains(report.login()));
+        let next = match free.and_then(|at| waiting.queue.remove(at)) {
+            Some(report) => {
+                waiting.busy.insert(report.login().to_owned());
+                Next::Report(report)
             }
-        }
-        later.into_iter().rev().for_each(|report| waiting.queue.push_front(report));
+            None => Next::At(waiting.resting.first_key_value().map(|((due, _), _)| *due)),
+        };
         drop(waiting);
         if old > 0 {
             self.dropped.fetch_add(old as u64, Ordering::Relaxed);
             self.left.send_modify(|left| *left -= old);
         }
-        (batch, due)
+        next
     }
 
     /// A report that was under way is done, or waits again.
-    fn give_back(&self, request_id: &str, back: Option<Report>) {
+    fn give_back(&self, login: &str, sent: Sent) {
         let mut waiting = self.waiting();
-        let is_done = back.is_none();
-        match back {
-            Some(report) => waiting.queue.push_front(report),
-            None => waiting.forget(request_id),
-        }
+        waiting.busy.remove(login);
+        let is_done = match sent {
+            Sent::Again(report) => {
+                waiting.queue.push_front(report);
+                false
+            }
+            Sent::Unknown(report) if report.unknown + 1 < UNKNOWN_TRIES => {
+                let due = Instant::now() + FIRST_WAIT * 2_u32.pow(report.unknown);
+                waiting.rests += 1;
+                let key = (due, waiting.rests);
+                waiting.busy.insert(login.to_owned());
+                waiting.resting.insert(key, Report { unknown: report.unknown + 1, ..report });
+                false
+            }
+            Sent::Unknown(_) | Sent::Done => {
+                waiting.forget(login);
+                true
+            }
+        };
         drop(waiting);
         // Who waits for one login looks again.
         self.left.send_modify(|left| *left -= usize::from(is_done));
     }
 }
 
+/// What there is to be sent.
+#[derive(Debug)]
+enum Next {
+    Report(Report),
+    /// Nothing before then; absent: before one is added, or comes back.
+    At(Option<Instant>),
+}
+
+/// Nobody answers: each time it is waited longer before somebody is asked again.
+#[derive(Debug, Default)]
+struct Silence {
+    until: Option<Instant>,
+    wait: Option<Duration>,
+}
+
+impl Silence {
+    fn lasts(&mut self) -> bool {
+        let lasts = self.until.is_some_and(|until| until > Instant::now());
+        if !lasts {
+            self.until = None;
+        }
+        lasts
+    }
+
+    /// A report came back, and nobody had answered, or somebody had.
+    fn heard(&mut self, is_silence: bool) {
+        if !is_silence {
+            *self = Self::default();
+        } else if !self.lasts() {
+            // Of those that were under way together the first one counts.
+            let wait = self.wait.unwrap_or(FIRST_WAIT);
+            self.until = Some(Instant::now() + wait);
+            self.wait = Some((wait * 2).min(LONGEST_WAIT));
+        }
+    }
+}
+
 /// Says it to one after the other until one knows the place.
 async fn send(peers: &Peers, gateway: Option<&MetadataValue<Ascii>>, report: Report) -> (String, Sent) {
-    (report.message.request_id.clone(), say(peers, gateway, report).await)
+    (report.login().to_owned(), say(peers, gateway, report).await)
 }
 
 async fn say(peers: &Peers, gateway: Option<&MetadataValue<Ascii>>, report: Report) -> Sent {

@@ -119,6 +119,8 @@ pub(crate) struct Drains {
     pub mark: Option<DrainMark>,
     /// What it keeps itself, as it said last.
     pub own: Option<Drain>,
+    /// It may keep one that it has not said here.
+    pub may_be_unheard: bool,
 }
 
 /// A host that was let in, and what it must know.

@@ -289,7 +289,7 @@ impl FarmTask {
     fn drains_of(&self, host_id: &HostId) -> Drains {
         let own = self.farm.own_drain(host_id).cloned();
         let mark = self.farm.settings_of(host_id).and_then(|settings| settings.drain).cloned();
-        Drains { mark, own }
+        Drains { mark, own, may_be_unheard: self.farm.may_be_drained_unheard(host_id) }
     }
 
     /// A host that is there takes its drain over.

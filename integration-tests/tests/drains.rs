@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use tonic::Code;
 use usher_integration_tests::{
-    Client, Coordinator, CoordinatorStart, EtcdStart, FakeAgent, Farm, LONG, SmallDisk, hello, load, refusal,
-    wait_for, wait_until,
+    Client, Coordinator, CoordinatorStart, EtcdStart, FakeAgent, Farm, LONG, Proxy, SmallDisk, hello, load,
+    refusal, run_ctl, wait_for, wait_until,
 };
 use usher_proto::v1;
 use usher_proto::v1::attach_response::Message as Heard;
@@ -99,6 +99,30 @@ async fn case_088_a_drain_outlives_the_agent_and_the_coordinator_that_it_was_set
     farm.coordinator.kill();
     farm.coordinator.restart().await;
     is_in(&ann, "h1", v1::HostState::Available, LONG).await;
+}
+
+#[tokio::test]
+async fn a_drain_that_a_coordinator_cannot_have_heard_of_is_not_ended_by_its_word() {
+    let (farm, second) = two().await;
+    let mut line = Proxy::start(second.grpc).await;
+    let coordinators = [farm.coordinator.grpc, line.address()];
+    let start = usher_integration_tests::AgentStart::new(farm.folder(), "hosts", &coordinators);
+    let _agent = start.host("h1", "cpu=10,users=1").await;
+    let (ann, ben) = (farm.gateway("ann"), Client::new(second.grpc, Some("ben")));
+    is_in(&ben, "h1", v1::HostState::Available, LONG).await;
+    line.refuse().await;
+    line.reset();
+    wait_until("the host to be away", LONG, async || ben.host("h1").await.is_ok_and(|host| !host.connected))
+        .await;
+    ann.admin.clone().drain_host(drain("h1", "disks")).await.unwrap();
+    let refused = ben.admin.clone().undrain_host(undrain("h1")).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable);
+    assert!(refused.message().contains("may have been drained through another coordinator"), "{refused:?}");
+    is_in(&ann, "h1", v1::HostState::Restricted, AT_ONCE).await;
+    // The next coordinator can tell.
+    let both = format!("{},{}", second.grpc, farm.coordinator.grpc);
+    run_ctl(farm.folder(), &["--coordinator", &both, "undrain", "h1"]).await.exited(0);
+    is_in(&ann, "h1", v1::HostState::Available, AT_ONCE).await;
 }
 
 #[tokio::test]

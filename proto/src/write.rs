@@ -13,7 +13,7 @@ use usher_types::{Endpoint, Goodbye, Hello, Latency, OperationWindow, Replica, S
 
 pub use self::{
     load::{
-        busy_latches, collector_state, finished_logons, load, logons_in_progress, mount_fullness,
+        busy_latches, collector_state, finished_logons, load, load_with, logons_in_progress, mount_fullness,
         own_availability,
     },
     place::{

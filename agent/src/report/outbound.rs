@@ -3,17 +3,21 @@
 //! What is urgent first: the good-bye, then answers, then the state, then lists page by page. Each message is made only
 //! when the stream has taken the one before, so a slow coordinator gets fewer and newer reports, never a queue of old
 //! ones.
+//!
+//! Places that ended in the last minute are most of a Load where many come and go, and a stream keeps what it has brought: so
+//! one is told as it ends, and all of them when the stream begins and every few seconds, for whoever made nothing of it.
 
 use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use usher_placement::host::{HeldBack, Report};
 use usher_proto::v1::attach_request::Message;
 use usher_proto::{PlaceAnswer, v1, write};
 use usher_runtime::clock::Clock;
-use usher_types::{Goodbye, Latency, Load, Replica, Session};
+use usher_types::{BootTime, EndedPlace, Goodbye, Latency, Load, Replica, Session};
 
 use super::pages::{Entry, Pages, inventory_page, sessions_page};
 use crate::host::{Answer, HostHandle};
@@ -21,6 +25,8 @@ use crate::host::{Answer, HostHandle};
 /// Bound of the places and outcomes in one Load, bytes: below the 4 MiB that a coordinator takes unless told otherwise, with room for
 /// all else. Live places are all told; if they alone come above it, by names of hundreds of bytes, their users are left out.
 const LISTS_BYTES: usize = 3_800_000;
+/// All ends of the last minute are told again after this time: the usual report interval.
+const ALL_ENDS_EVERY: Duration = Duration::from_secs(5);
 
 /// The newest tick of a stream, shared by its two directions. 0 stands for none yet: coordinators count from 1.
 #[derive(Debug, Default)]
@@ -57,6 +63,28 @@ pub(super) enum OutEnd {
     Closed,
 }
 
+/// What a stream has been told of places that ended.
+#[derive(Debug, Default)]
+struct EndsTold {
+    /// How many.
+    count: u64,
+    /// When they were all told.
+    all_at: Option<BootTime>,
+}
+
+impl EndsTold {
+    /// Which of those that are listed, of so many in all, are to be told now.
+    fn of<'a>(&mut self, listed: &'a [EndedPlace], ends: u64, now: BootTime) -> &'a [EndedPlace] {
+        let new = usize::try_from(ends.saturating_sub(self.count)).unwrap_or(usize::MAX);
+        self.count = ends;
+        if self.all_at.is_none_or(|at| now.since(at) >= ALL_ENDS_EVERY) {
+            self.all_at = Some(now);
+            return listed;
+        }
+        &listed[listed.len() - new.min(listed.len())..]
+    }
+}
+
 #[derive(Debug, Default)]
 struct Lists {
     inventory: Option<Pages<Replica>>,
@@ -69,7 +97,7 @@ impl Outbound {
         let mut sequence = 0;
         // Those of before the stream are none of its.
         let mut made = self.host.reports.load(Ordering::Relaxed);
-        let mut lists = Lists::default();
+        let (mut lists, mut ends_told) = (Lists::default(), EndsTold::default());
         // Everything goes out once, whether it is new or not.
         self.host.load.mark_changed();
         self.host.latency.mark_changed();
@@ -106,7 +134,8 @@ impl Outbound {
                         self.host.streams_held.superseded(self.number, replaced);
                         sequence += 1;
                         sessions_first = true;
-                        Some(self.load_message(&load, sequence))
+                        let ended = ends_told.of(&load.load().ended, load.ends(), self.clock.now());
+                        Some(self.load_message(&load, ended, sequence))
                     }
                     Err(_) => return OutEnd::Closed,
                 },
@@ -137,8 +166,8 @@ impl Outbound {
 }
 
 impl Outbound {
-    fn load_message(&self, report: &Report, sequence: u64) -> Message {
-        let mut message = load_message(report.load(), sequence, self.tick.get());
+    fn load_message(&self, report: &Report, ended: &[EndedPlace], sequence: u64) -> Message {
+        let mut message = load_message(report.load(), ended, sequence, self.tick.get());
         message.streams_held = self.host.streams_held.count();
         message.other_coordinators = self.host.streams_held.targets_beside(self.number);
         let HeldBack { users, places } = report.held_back_from(self.number);
@@ -198,8 +227,8 @@ fn wrap(message: Message) -> v1::AttachRequest {
     v1::AttachRequest { message: Some(message) }
 }
 
-fn load_message(load: &Load, sequence: u64, tick_echo: Option<u64>) -> v1::Load {
-    let mut message = write::load(load);
+fn load_message(load: &Load, ended: &[EndedPlace], sequence: u64, tick_echo: Option<u64>) -> v1::Load {
+    let mut message = write::load_with(load, ended);
     message.sequence = sequence;
     message.tick_echo = tick_echo;
     let pending: usize = load.pending.iter().map(Entry::wire_bytes).sum();
@@ -209,7 +238,7 @@ fn load_message(load: &Load, sequence: u64, tick_echo: Option<u64>) -> v1::Load 
     }
     let mut room = LISTS_BYTES.saturating_sub(pending);
     message.outcomes.drain(..without_room(&load.outcomes, &mut room));
-    message.ended.drain(..without_room(&load.ended, &mut room));
+    message.ended.drain(..without_room(ended, &mut room));
     message
 }
 
@@ -324,8 +353,24 @@ mod tests {
         assert!(message.encoded_len() < 4 << 20, "{}", message.encoded_len());
     }
 
+    #[test]
+    fn an_end_is_told_once_when_it_comes_and_with_all_others_every_few_seconds() {
+        let listed = full_load(4).ended;
+        let (mut told, mut ends, mut at) = (EndsTold::default(), 0, BootTime::from_millis(1000));
+        let mut next = |more: usize, passed: Duration| {
+            ends += more;
+            at = at + passed;
+            told.of(&listed[..ends], ends as u64, at).len()
+        };
+        assert_eq!(next(3, Duration::ZERO), 3, "the stream is new");
+        assert_eq!(next(2, Duration::from_millis(100)), 2);
+        assert_eq!(next(0, Duration::from_millis(100)), 0);
+        assert_eq!(next(1, Duration::from_secs(5)), 6, "all of them again");
+        assert_eq!(next(1, Duration::from_secs(1)), 1);
+    }
+
     fn sent(load: &Load) -> v1::Load {
-        let message = load_message(load, u64::MAX, Some(u64::MAX));
+        let message = load_message(load, &load.ended, u64::MAX, Some(u64::MAX));
         let most = Some(u32::MAX);
         v1::Load {
             streams_held: u32::MAX,

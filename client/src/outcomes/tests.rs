@@ -5,20 +5,29 @@ fn report(id: &str) -> Report {
     Report::new(message, None)
 }
 
+/// Everything that may be sent now.
+fn all_next(outcomes: &Outcomes) -> Vec<Report> {
+    let next = || match outcomes.next() {
+        Next::Report(report) => Some(report),
+        Next::At(_) => None,
+    };
+    std::iter::from_fn(next).collect()
+}
+
 fn ids(reports: &[Report]) -> Vec<&str> {
-    reports.iter().map(|report| report.message.request_id.as_str()).collect()
+    reports.iter().map(Report::login).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_said_of_one_login_is_sent_in_its_order() {
     let outcomes = Outcomes::default();
     ["a", "b", "a", "c"].iter().for_each(|id| outcomes.add(report(id)));
-    let (first, _) = outcomes.next();
+    let first = all_next(&outcomes);
     assert_eq!(ids(&first), ["a", "b", "c"], "the second of a waits for the first");
-    outcomes.give_back("c", None);
-    outcomes.give_back("b", Some(first[1].clone()));
-    outcomes.give_back("a", None);
-    assert_eq!(ids(&outcomes.next().0), ["b", "a"]);
+    outcomes.give_back("c", Sent::Done);
+    outcomes.give_back("b", Sent::Again(first[1].clone()));
+    outcomes.give_back("a", Sent::Done);
+    assert_eq!(ids(&all_next(&outcomes)), ["b", "a"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -26,10 +35,15 @@ async fn the_queue_is_bounded_and_says_what_it_lost() {
     let outcomes = Outcomes::default();
     (0..MOST + 5).for_each(|number| outcomes.add(report(&number.to_string())));
     assert_eq!((outcomes.dropped(), outcomes.waiting().queue.len()), (5, MOST));
-    assert_eq!(ids(&outcomes.next().0)[0], "5", "the oldest are lost");
+    let Next::Report(first) = outcomes.next() else { panic!("nothing is left") };
+    assert_eq!(first.login(), "5", "the oldest are lost");
+    // Those that rest are among them.
+    outcomes.give_back("5", Sent::Unknown(first));
+    outcomes.add(report("late"));
+    assert_eq!((outcomes.dropped(), outcomes.waiting().resting.len()), (6, 1));
     tokio::time::advance(LASTS).await;
-    assert!(outcomes.next().0.is_empty(), "too late to be of use");
-    assert_eq!(outcomes.dropped(), (MOST + 5 - AT_ONCE) as u64);
+    assert!(all_next(&outcomes).is_empty(), "too late to be of use");
+    assert_eq!(outcomes.dropped(), (MOST + 6) as u64);
 }
 
 #[tokio::test(start_paused = true)]
@@ -39,9 +53,9 @@ async fn whoever_waits_is_told_when_all_are_sent() {
     outcomes.add(report("a"));
     let waiting = timeout(Duration::from_secs(1), outcomes.all_sent());
     assert!(waiting.await.is_err());
-    assert_eq!(outcomes.next().0.len(), 1);
+    assert_eq!(all_next(&outcomes).len(), 1);
     assert!(timeout(Duration::from_secs(1), outcomes.all_sent()).await.is_err(), "under way is not sent");
-    outcomes.give_back("a", None);
+    outcomes.give_back("a", Sent::Done);
     outcomes.all_sent().await;
 }
 
@@ -56,15 +70,20 @@ async fn a_login_that_is_asked_for_again_is_given_up_no_more_and_waits_for_what_
     outcomes.add(ends_with("a", v1::Outcome::Cancelled));
     outcomes.add(ends_with("b", v1::Outcome::Cancelled));
     outcomes.settled("a").await;
-    assert_eq!(ids(&outcomes.next().0), ["b"], "that a is given up is said no more");
+    assert_eq!(ids(&all_next(&outcomes)), ["b"], "that a is given up is said no more");
     let settled = timeout(Duration::from_secs(1), outcomes.settled("b"));
     assert!(settled.await.is_err(), "what is under way cannot be taken back");
-    outcomes.give_back("b", None);
+    outcomes.give_back("b", Sent::Done);
     outcomes.settled("b").await;
     outcomes.add(ends_with("c", v1::Outcome::Failed));
     assert!(timeout(Duration::from_secs(1), outcomes.settled("c")).await.is_err());
-    let (taken, _) = outcomes.next();
-    tokio::join!(outcomes.settled("c"), async { outcomes.give_back(&taken[0].message.request_id, None) });
+    let taken = all_next(&outcomes);
+    tokio::join!(outcomes.settled("c"), async { outcomes.give_back(taken[0].login(), Sent::Done) });
+    // What nobody knew and is to be said again may be dropped as what was never said.
+    outcomes.add(ends_with("d", v1::Outcome::Cancelled));
+    let taken = all_next(&outcomes);
+    outcomes.give_back("d", Sent::Unknown(taken[0].clone()));
+    outcomes.settled("d").await;
     outcomes.all_sent().await;
 }
 
@@ -74,26 +93,32 @@ async fn a_place_that_nobody_knows_is_spoken_of_for_some_seconds_and_holds_up_no
     outcomes.add(report("a"));
     outcomes.add(report("a"));
     let began = Instant::now();
-    let mut times = 0;
-    loop {
-        let (batch, due) = outcomes.next();
-        let Some(report) = batch.into_iter().next() else {
-            let due = due.unwrap();
-            assert!(due > Instant::now(), "it does not spin");
-            outcomes.add(self::report(&format!("other-{times}")));
-            assert_eq!(outcomes.next().0.len(), 1);
-            outcomes.give_back(&format!("other-{times}"), None);
+    for times in 1..=UNKNOWN_TRIES {
+        let Next::Report(first) = outcomes.next() else { panic!("it is due") };
+        outcomes.give_back("a", Sent::Unknown(first));
+        if times < UNKNOWN_TRIES {
+            let Next::At(Some(due)) = outcomes.next() else { panic!("it rests, and the next of it waits") };
+            outcomes.add(report("other"));
+            assert_eq!(ids(&all_next(&outcomes)), ["other"]);
+            outcomes.give_back("other", Sent::Done);
             sleep_until(due).await;
-            continue;
-        };
-        times += 1;
-        let back = report.unknown();
-        let is_over = back.is_none();
-        outcomes.give_back("a", back);
-        if is_over {
-            break;
         }
     }
-    assert_eq!((times, began.elapsed().as_secs()), (UNKNOWN_TRIES, 6));
-    assert_eq!(ids(&outcomes.next().0), ["a"], "then the next of the same login");
+    assert_eq!(began.elapsed().as_secs(), 6);
+    assert_eq!(ids(&all_next(&outcomes)), ["a"], "then the next of the same login");
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_nobody_answers_it_is_waited_ever_longer_and_one_answer_ends_it() {
+    let mut silence = Silence::default();
+    assert!(!silence.lasts());
+    (0..AT_ONCE).for_each(|_| silence.heard(true));
+    assert!(silence.lasts());
+    tokio::time::advance(FIRST_WAIT).await;
+    assert!(!silence.lasts(), "those that were under way together count once");
+    silence.heard(true);
+    tokio::time::advance(FIRST_WAIT).await;
+    assert!(silence.lasts());
+    silence.heard(false);
+    assert!(!silence.lasts());
 }

@@ -1,8 +1,8 @@
 //! What a host is like now.
 
 use usher_types::{
-    BusyReasons, CollectorState, FinishedLogons, Load, LogonsInProgress, MountFullness, OwnAvailability,
-    Percent, Readiness,
+    BusyReasons, CollectorState, EndedPlace, FinishedLogons, Load, LogonsInProgress, MountFullness,
+    OwnAvailability, Percent, Readiness,
 };
 
 use super::{drain, ended_place, ms, penalty, pending_place, told_outcome, user_limit};
@@ -12,6 +12,11 @@ use crate::v1;
 ///
 /// The latch of the availability index is written twice: coordinators of 0.1 know only the flag.
 pub fn load(load: &Load) -> v1::Load {
+    load_with(load, &load.ended)
+}
+
+/// The same, telling of these places that ended and of no others.
+pub fn load_with(load: &Load, ended: &[EndedPlace]) -> v1::Load {
     let (ready, not_ready_reason) = match &load.readiness {
         Readiness::Ready => (true, None),
         Readiness::NotReady(reason) => (false, Some(reason.clone())),
@@ -36,7 +41,7 @@ pub fn load(load: &Load) -> v1::Load {
         latched: load.latched.map(busy_latches),
         collectors: load.collectors.iter().map(collector_state).collect(),
         pending: load.pending.iter().map(pending_place).collect(),
-        ended: load.ended.iter().map(ended_place).collect(),
+        ended: ended.iter().map(ended_place).collect(),
         settings_version: load.settings_version,
         settings_hash: load.settings_hash.map(|hash| hash.0),
         // Of one stream, like the tick.

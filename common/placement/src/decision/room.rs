@@ -9,9 +9,11 @@
 //! It refuses to give out of the share again what may have been used: places that have ended only because their host was
 //! silent count until it is heard.
 
-use usher_types::{PendingMode, Policy};
+use std::time::Duration;
 
-use super::{Assessment, Excluded, blind};
+use usher_types::{HostId, PendingLimit, PendingMode, PendingPlace, Policy, UserLimit};
+
+use super::{Assessment, Excluded, blind, call::Ask};
 use crate::farm::{HostCell, HostView};
 
 /// The limits that a host keeps itself, and under which it must be asked for each place.
@@ -31,6 +33,13 @@ impl Limits {
             max_users: host.max_users(policy).finite(),
             max_pending: policy.max_pending.finite().filter(|_| hard),
         }
+    }
+
+    /// The question for a place under these limits.
+    pub(super) fn ask(self, host_id: HostId, place: PendingPlace, within: Duration) -> Ask {
+        let max_users = self.max_users.map_or(UserLimit::Unlimited, UserLimit::Users);
+        let max_pending = self.max_pending.map_or(PendingLimit::Unlimited, PendingLimit::Logons);
+        Ask { host_id, place, max_users, max_pending, within }
     }
 
     /// Whether there is one.

@@ -104,6 +104,14 @@ impl Farm {
         self.hosts.get(host_id)?.view.reading.as_ref()?.drain.as_ref()
     }
 
+    /// Whether the host may keep a drain that was set since it was heard here: it has no stream, and another coordinator may
+    /// have one.
+    pub fn may_be_drained_unheard(&self, host_id: &HostId) -> bool {
+        let Some(host) = self.hosts.get(host_id).map(|host| &host.view) else { return false };
+        let reports_elsewhere = host.reading.as_ref().is_none_or(|reading| reading.coordinators > 1);
+        !host.connected && !host.facts.is_reporter && reports_elsewhere
+    }
+
     /// The mark that a drain set now would be. Absent: no such host.
     pub fn drain_mark(&self, host_id: &HostId, drain: Drain) -> Option<DrainMark> {
         let host = self.hosts.get(host_id)?;

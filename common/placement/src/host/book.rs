@@ -75,6 +75,8 @@ pub struct HostBook {
     time_to_live: Duration,
     places: BTreeMap<Token, Held>,
     ended: VecDeque<Ended>,
+    /// How many have ended in this run.
+    ends: u64,
     /// Sessions of the last list, and when each began.
     known: Option<BTreeMap<String, BootTime>>,
     /// Sessions that an earlier run of the agent knew.
@@ -122,6 +124,7 @@ impl HostBook {
             time_to_live: Policy::default().reservation_ttl,
             places: BTreeMap::new(),
             ended: VecDeque::new(),
+            ends: 0,
             known: None,
             carried: BTreeMap::new(),
             observed: BootTime::ZERO,
@@ -278,6 +281,7 @@ impl HostBook {
             reason == EndReason::Expired && self.counted_users(held.user.as_deref(), held.cost) == 0;
         self.finished.push(finished);
         self.ended.push_back(Ended::new(held, reason, now));
+        self.ends += 1;
         if self.ended.len() > MAX_PLACES {
             self.ended.pop_front();
         }
@@ -346,6 +350,11 @@ impl HostBook {
             held.report(user.and_then(|user| self.naming.sent(user)), counted_users, now)
         };
         self.places.values().map(report).collect()
+    }
+
+    /// How many places have ended in this run.
+    pub(super) fn ends(&self) -> u64 {
+        self.ends
     }
 
     /// Places that ended in the last 60 s, for a report measured at `now`.

@@ -49,11 +49,19 @@ pub struct Report {
     load: Load,
     /// What is kept free for others, with the number of the coordinator that is told.
     held_back: Vec<(usize, HeldBack)>,
+    ends: u64,
 }
 
 impl Report {
-    pub(super) fn new(load: Load, held_back: Vec<(usize, HeldBack)>) -> Self {
-        Self { load, held_back }
+    pub(super) fn new(load: Load, held_back: Vec<(usize, HeldBack)>, ends: u64) -> Self {
+        Self { load, held_back, ends }
+    }
+
+    /// How many places have ended on this host since its agent started; the newest of them are listed. So a stream that was
+    /// told of so many needs to hear of the others only.
+    #[must_use]
+    pub fn ends(&self) -> u64 {
+        self.ends
     }
 
     /// As the host says it on the machine itself.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use usher_placement::decision::{Consent, Denied, PlacementReason, RefusalKind, Request, Step};
-use usher_types::{EndReason, Goodbye, PolicyChange};
+use usher_types::{EndReason, Endpoint, Goodbye, Load, PendingPlace, PolicyChange, RefusalReason};
 
 use crate::support::{World, host_id, host_of, limited, of_user, request, words};
 
@@ -86,6 +86,76 @@ fn a_retry_waits_while_its_host_is_being_asked() {
     world.advance(Duration::from_millis(5));
     assert!(retry.done(&world).result.unwrap().is_repeat);
     assert_eq!(world.ledger.live(), 1);
+}
+
+/// A farm whose hosts take two users; `a` lists a place of this request that another coordinator gave.
+fn given_elsewhere() -> World {
+    let mut world = World::new(&limited(2), &[("a", 1), ("b", 1)]);
+    let place = PendingPlace {
+        token: request("r1").token,
+        attempt: 1,
+        content_hash: request("r1").content_hash(),
+        pool: request("r1").pool,
+        endpoint: Endpoint { kind: "ssh".into(), address: "192.0.2.1".into(), port: 22 },
+        user: None,
+        cost: 1,
+        counted_users: 1,
+        left: Duration::from_secs(100),
+        connected: false,
+        admitted: true,
+    };
+    let load = Load { users: Some(1), streams_held: 2, pending: vec![place], ..Load::default() };
+    world.farm.observe_load(&host_id("a"), load, &[], world.now, 0);
+    world.publish();
+    world
+}
+
+// rule: retry-repeats
+// rule: retry-asked
+#[test]
+fn a_retry_of_a_place_given_elsewhere_is_its_hosts_to_confirm() {
+    let world = given_elsewhere();
+    let mut retry = world.call(Request { attempt: 17, ..request("r1") }, None);
+    let ask = retry.asked(&world);
+    assert_eq!((ask.host_id.as_str(), ask.place.attempt), ("a", 17));
+    retry.call.consent(Consent::Admitted);
+    let again = retry.done(&world).result.unwrap();
+    assert!(again.is_repeat && host_of(&again) == "a");
+    assert_eq!(world.ledger.live(), 1);
+    // From now on it is this coordinator's too, and nobody need be asked again.
+    let mut third = world.call(Request { attempt: 33, ..request("r1") }, None);
+    assert!(third.done(&world).result.unwrap().is_repeat);
+}
+
+// rule: retry-asked
+#[test]
+fn a_place_given_elsewhere_whose_seat_is_gone_is_decided_anew() {
+    for said in [Some(Consent::Refused(RefusalReason::MaxUsers)), None] {
+        let world = given_elsewhere();
+        let mut retry = world.call(Request { attempt: 17, ..request("r1") }, None);
+        retry.asked(&world);
+        if let Some(said) = said {
+            retry.call.consent(said);
+        }
+        let ask = retry.asked(&world);
+        assert_eq!(ask.host_id.as_str(), "b", "{said:?}");
+        assert!(ask.place.attempt > 17, "what its host may still have is an older one");
+        retry.call.consent(Consent::Admitted);
+        let placed = retry.done(&world).result.unwrap();
+        assert!(!placed.is_repeat && host_of(&placed) == "b");
+        assert_eq!(world.ledger.live(), 1);
+    }
+}
+
+#[test]
+fn a_place_given_elsewhere_that_ends_while_its_host_is_asked_is_looked_up_again() {
+    let world = given_elsewhere();
+    let mut retry = world.call(Request { attempt: 17, ..request("r1") }, None);
+    retry.asked(&world);
+    world.grant("r1").end(EndReason::Session, world.now);
+    retry.call.consent(Consent::Admitted);
+    let answer = retry.done(&world).result.unwrap();
+    assert!(answer.is_repeat && answer.grant.is_none(), "its session has come");
 }
 
 #[test]

@@ -107,7 +107,7 @@ impl Admin {
     async fn undrain(self, host_id: HostId, author: String) -> Result<DrainKept, Status> {
         let _one_at_a_time = self.draining.of(&host_id).lock().await;
         let known = self.ask(|answer| FarmCommand::DrainsOf { host_id: host_id.clone(), answer }).await?;
-        let Drains { mark, own } = known;
+        let Drains { mark, own, may_be_unheard } = known;
         // A store that is away need not answer for a mark that is not there.
         if let Some(mark) = &mark
             && let Some(newer) = self.end_mark(&host_id, mark).await?
@@ -132,11 +132,10 @@ impl Admin {
                     format!("host {host_id} does not say within {seconds} s whether its drain has ended");
                 return Err(Status::unavailable(message));
             }
-            None => {
-                if let Some(own) = own.filter(|_| ended.before.is_none()) {
-                    return Err(out_of_reach(&host_id, &own));
-                }
+            None if ended.before.is_none() && (own.is_some() || may_be_unheard) => {
+                return Err(out_of_reach(&host_id, own.as_ref()));
             }
+            None => {}
         }
         self.shared.metrics.marked("undrain");
         let was_drained = ended.before.is_some();
@@ -211,10 +210,14 @@ fn not_kept(host_id: &HostId, why: &str) -> Status {
 }
 
 /// A drain that lies on a host is ended there.
-fn out_of_reach(host_id: &HostId, own: &Drain) -> Status {
-    let by = if own.author.is_empty() { String::new() } else { format!(" by {}", own.author) };
+fn out_of_reach(host_id: &HostId, own: Option<&Drain>) -> Status {
+    let what = match own {
+        Some(own) if own.author.is_empty() => "was drained and keeps that itself".to_owned(),
+        Some(own) => format!("was drained by {} and keeps that itself", own.author),
+        None => "may have been drained through another coordinator".to_owned(),
+    };
     Status::unavailable(format!(
-        "host {host_id} was drained{by} and keeps that itself, but it cannot be asked through this coordinator: undrain it \
-         through one that it is connected to, or on the host (usher-agent undrain)"
+        "host {host_id} {what}, but it cannot be asked through this coordinator: undrain it through one that it is connected \
+         to, or on the host (usher-agent undrain)"
     ))
 }

@@ -53,7 +53,7 @@ pub(crate) async fn run(options: Options) -> Document {
     let (size, rate) = if is_quick {
         (Size { agents: 2, hosts: 4 }, Rate { library: 40, raw: 10 })
     } else {
-        (Size { agents: 4, hosts: 6 }, Rate { library: 500, raw: 50 })
+        (Size { agents: 4, hosts: 12 }, Rate { library: 500, raw: 50 })
     };
     let tell = |text: &str| {
         if options.tells {

@@ -5,9 +5,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use usher_types::{BootTime, EndReason, HostId, PendingLimit, RefusalReason, UserLimit};
+use usher_types::{BootTime, EndReason, HostId, RefusalReason};
 
-use super::{Ask, AskedSession, Call, Consent, ConsentAsked, Denied, Desk, Next, Stage, Step};
+use super::{AskedSession, Call, Consent, Denied, Desk, Next, Stage, Step};
 use crate::{
     decision::{
         Choice, Excluded, Redirect, Refusal, RefusalKind, Reserved, Tier,
@@ -22,7 +22,7 @@ const MAX_REFUSALS: usize = 3;
 /// Longest time for asking them all.
 const ASK_ALL: Duration = Duration::from_secs(1);
 /// Longest time to wait for one host.
-const ASK_ONE: Duration = Duration::from_millis(250);
+pub(super) const ASK_ONE: Duration = Duration::from_millis(250);
 
 /// A host is being asked for a place that counts already.
 #[derive(Debug)]
@@ -66,22 +66,21 @@ impl Call {
             self.messages.extend(expect(&grant, now));
             return Some(self.chosen(reserved, &choice, Some(grant)));
         };
-        let asking_since = *self.times.asking_since.get_or_insert(now);
-        let within = self.times.left(ASK_ONE.min(ASK_ALL.saturating_sub(now.since(asking_since))), now);
+        let within = self.ask_for(now);
         let Some(place) = grant.to_place(now) else {
             // A host without an endpoint cannot be asked for a place on it.
             return self.passed_over(reserved, grant, Excluded::NoAnswer, now);
         };
-        let ask = Ask {
-            host_id: grant.host_id.clone(),
-            place,
-            max_users: limits.max_users.map_or(UserLimit::Unlimited, UserLimit::Users),
-            max_pending: limits.max_pending.map_or(PendingLimit::Unlimited, PendingLimit::Logons),
-            within,
-        };
+        let ask = limits.ask(grant.host_id.clone(), place, within);
         let asking = Asking { reserved, choice, grant, asked_for: within, said: None };
         self.stage = Stage::Asking(Box::new(asking));
         Some(Step::Ask(ask))
+    }
+
+    /// How long the next host is asked.
+    pub(super) fn ask_for(&mut self, now: BootTime) -> Duration {
+        let asking_since = *self.times.asking_since.get_or_insert(now);
+        self.times.left(ASK_ONE.min(ASK_ALL.saturating_sub(now.since(asking_since))), now)
     }
 
     fn grant(&self, pool: &PoolView, choice: &Choice, now: BootTime) -> Grant {
@@ -110,16 +109,11 @@ impl Call {
 
     pub(super) fn after_consent(&mut self, asking: Asking, now: BootTime) -> Next {
         let Asking { reserved, choice, grant, asked_for, said } = asking;
-        let mut said = said.unwrap_or(Consent::Silent);
+        let mut said = self.heard(&grant, &reserved.pool, choice.position, said, asked_for);
         if said == Consent::Admitted && !grant.admit() && grant.state() != GrantState::Live {
             // Ended meanwhile: its host went away, or the gateway gave it up.
             said = Consent::Silent;
-        } else if said == Consent::Silent && asked_for == ASK_ONE {
-            // One that was given less time than it may take has not failed to answer.
-            grant.cell.set_silent(true);
         }
-        let host_name = reserved.pool.hosts[choice.position as usize].facts.name.clone();
-        self.consents.push(ConsentAsked { host_name, said });
         if said == Consent::Refused(RefusalReason::Reused) {
             // The host's place of this token is another request's, given by another coordinator: it is not ours to end.
             grant.end(EndReason::Superseded, now);

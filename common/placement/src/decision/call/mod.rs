@@ -11,6 +11,7 @@
 //! may refuse, and all together are asked for one second at most.
 
 mod acting;
+mod adopting;
 mod answering;
 mod exchange;
 
@@ -24,6 +25,7 @@ pub use self::exchange::{
 };
 use self::{
     acting::{Asking, Confirming},
+    adopting::Adopting,
     answering::still_holds,
 };
 use super::{
@@ -79,6 +81,7 @@ enum Stage {
     Arriving,
     Deciding,
     Asking(Box<Asking>),
+    Adopting(Box<Adopting>),
     Confirming(Box<Confirming>),
     Over,
 }
@@ -122,8 +125,10 @@ impl Call {
 
     /// What the host said that the last step asked for a place. Without it, the host was silent.
     pub fn consent(&mut self, said: Consent) {
-        if let Stage::Asking(asking) = &mut self.stage {
-            asking.said = Some(said);
+        match &mut self.stage {
+            Stage::Asking(asking) => asking.said = Some(said),
+            Stage::Adopting(adopting) => adopting.said = Some(said),
+            _ => {}
         }
     }
 
@@ -150,6 +155,7 @@ impl Call {
     fn advance(&mut self, desk: &Desk<'_>, now: BootTime) -> Next {
         match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Asking(asking) => return self.after_consent(*asking, now),
+            Stage::Adopting(adopting) => return self.after_adoption(*adopting, now),
             Stage::Confirming(confirming) => return self.after_confirm(*confirming),
             // A step after the last one changes nothing.
             Stage::Over => return Some(Self::denied(Denied::DeadlinePassed)),
@@ -202,6 +208,9 @@ impl Call {
         };
         let counts = grant.counts();
         if counts {
+            if let Some(step) = self.adopt(&pool, position, grant, now) {
+                return Some(step);
+            }
             // Its host must know the attempt under which it stands now: of two hosts with one token, the one with the
             // higher attempt stays.
             self.messages.extend(expect(grant, now));

@@ -103,7 +103,7 @@ impl HostCore {
             max_pending: limits.max_pending.map(|limit| limit.saturating_sub(self.book.len())),
         };
         let held_back = self.reach.told(limits, free, now);
-        Some(Report::new(load, held_back))
+        Some(Report::new(load, held_back, self.book.ends()))
     }
 
     /// What coordinators may have been told, as [`HostCore::record`] keeps it.
