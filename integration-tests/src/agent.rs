@@ -35,6 +35,7 @@ pub struct AgentStart {
     statsd: Option<u16>,
     arguments: Vec<String>,
     wait: bool,
+    runtime_dir: PathBuf,
 }
 
 impl AgentStart {
@@ -44,6 +45,7 @@ impl AgentStart {
         let folder = folder.join(name);
         std::fs::create_dir_all(&folder).unwrap();
         Self {
+            runtime_dir: folder.join("run"),
             folder,
             name: name.to_owned(),
             coordinators: coordinators.iter().map(ToString::to_string).collect(),
@@ -62,6 +64,13 @@ impl AgentStart {
             arguments: Vec::new(),
             wait: true,
         }
+    }
+
+    /// Keeps what outlives a restart of the agent in a folder of its own in this one: in memory, as `/run` is.
+    #[must_use]
+    pub fn running_in(mut self, folder: &Path) -> Self {
+        self.runtime_dir = folder.join(&self.name);
+        self
     }
 
     /// A modelled host that keeps these values, as in `cpu=35,mem=55,users=10,procs=70,ai-xf=4`.
@@ -193,7 +202,7 @@ impl AgentStart {
         };
         command.arg("--config").arg(self.folder.join("agent.toml"));
         command.arg("--state-dir").arg(self.folder.join("state"));
-        command.arg("--runtime-dir").arg(self.folder.join("run"));
+        command.arg("--runtime-dir").arg(&self.runtime_dir);
         command.args(["--coordinators", &self.coordinators.join(","), "--pool", &self.pool]);
         command.args(["--report-interval", &self.report_interval, "--latency-period", &self.latency_period]);
         command.args(["--statsd-listen", &statsd]);
@@ -296,7 +305,7 @@ impl Agent {
 
     /// What outlives a restart of the agent.
     pub fn runtime_dir(&self) -> PathBuf {
-        self.start.folder.join("run")
+        self.start.runtime_dir.clone()
     }
 
     /// What outlives a loss of power.

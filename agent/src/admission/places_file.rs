@@ -97,7 +97,7 @@ impl PlacesFile {
     /// When it cannot be written; the file of before is untouched then.
     pub fn save(&self, kept: HostRecord) -> Result<(), PlacesError> {
         let content = Content { boot_id: self.boot_id.to_string(), kept };
-        let mut json = serde_json::to_vec_pretty(&content)?;
+        let mut json = serde_json::to_vec(&content)?;
         json.push(b'\n');
         files::replace(&self.path, &json, Outlives::Process).map_err(|source| self.io("write", source))
     }

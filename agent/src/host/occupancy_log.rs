@@ -55,7 +55,13 @@ impl OccupancyLog {
         Ok(Self { file, host: host.to_owned(), began: false, counts, places })
     }
 
-    fn note(&mut self, load: &Load, at_ms: u64) -> io::Result<()> {
+    /// `end_of` says why a place ended that the host does not hold any more.
+    fn note(
+        &mut self,
+        load: &Load,
+        end_of: impl Fn(&Token) -> Option<EndReason>,
+        at_ms: u64,
+    ) -> io::Result<()> {
         let places: BTreeMap<Token, u32> =
             load.pending.iter().map(|place| (place.token.clone(), place.attempt)).collect();
         let pending_users = load.pending.iter().map(|place| place.counted_users).sum();
@@ -72,7 +78,9 @@ impl OccupancyLog {
             pending_users,
             limit,
             came: beyond(&places, &self.places).map(|(token, attempt)| named(token, attempt)).collect(),
-            went: beyond(&self.places, &places).map(|(token, attempt)| ended(load, token, attempt)).collect(),
+            went: beyond(&self.places, &places)
+                .map(|(token, attempt)| ended(load, &end_of, token, attempt))
+                .collect(),
         };
         let mut text = serde_json::to_vec(&line)?;
         text.push(b'\n');
@@ -96,10 +104,15 @@ fn named(token: &Token, attempt: u32) -> (&str, &str, u32) {
     (token.gateway.as_str(), token.request_id.as_str(), attempt)
 }
 
-fn ended<'a>(load: &Load, token: &'a Token, attempt: u32) -> (&'a str, &'a str, u32, Option<EndReason>) {
+fn ended<'a>(
+    load: &Load,
+    end_of: &impl Fn(&Token) -> Option<EndReason>,
+    token: &'a Token,
+    attempt: u32,
+) -> (&'a str, &'a str, u32, Option<EndReason>) {
     let is_held = load.pending.iter().any(|place| place.token == *token);
-    let ended = load.ended.iter().rev().find(|ended| ended.token == *token).filter(|_| !is_held);
-    (token.gateway.as_str(), token.request_id.as_str(), attempt, ended.map(|ended| ended.reason))
+    let reason = if is_held { None } else { end_of(token) };
+    (token.gateway.as_str(), token.request_id.as_str(), attempt, reason)
 }
 
 impl Outputs {
@@ -108,8 +121,8 @@ impl Outputs {
         let Some(log) = &mut self.occupancy else { return };
         let now = clock.now();
         // Before the first measurement there is no host yet.
-        let Some(load) = core.load(now, clock.wall_unix_ms()) else { return };
-        if let Err(error) = log.note(&load, now.as_micros() / 1000) {
+        let Some(load) = core.state(now, clock.wall_unix_ms()) else { return };
+        if let Err(error) = log.note(&load, |token| core.end_of(token), now.as_micros() / 1000) {
             tracing::warn!(%error, "the log of occupancy is not written");
         }
     }
@@ -159,16 +172,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let mut load = Load { users: Some(3), ..Load::default() };
+        let none = |_: &Token| None;
         let mut log = OccupancyLog::open(&path, "h1").unwrap();
-        log.note(&load, 5).unwrap();
+        log.note(&load, none, 5).unwrap();
         load.pending = vec![place("a", 1), place("b", 1)];
-        log.note(&load, 6).unwrap();
-        log.note(&load, 7).unwrap();
+        log.note(&load, none, 6).unwrap();
+        log.note(&load, none, 7).unwrap();
         load.pending = vec![place("b", 2)];
-        load.ended = vec![cancelled(place("a", 1))];
-        log.note(&load, 8).unwrap();
+        let ended = cancelled(place("a", 1));
+        log.note(&load, |token| (*token == ended.token).then_some(ended.reason), 8).unwrap();
         // The next run of the agent.
-        OccupancyLog::open(&path, "h1").unwrap().note(&load, 9).unwrap();
+        OccupancyLog::open(&path, "h1").unwrap().note(&load, none, 9).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         let line = |at: u64, began: &str, pending: u32, came: &str, went: &str| {

@@ -357,6 +357,11 @@ impl HostBook {
         self.ends
     }
 
+    /// Why a place ended, by the last time that it did.
+    pub(super) fn end_of(&self, token: &Token) -> Option<EndReason> {
+        self.ended.iter().rev().find(|ended| ended.token == *token).map(|ended| ended.reason)
+    }
+
     /// Places that ended in the last 60 s, for a report measured at `now`.
     pub fn ended(&self, now: BootTime) -> Vec<EndedPlace> {
         self.ended.iter().map(|ended| ended.report(now)).collect()

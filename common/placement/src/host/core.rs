@@ -422,6 +422,19 @@ impl HostCore {
     /// streams held) is not filled in.
     #[must_use]
     pub fn load(&self, now: BootTime, wall_clock_unix_ms: u64) -> Option<Load> {
+        let state = self.state(now, wall_clock_unix_ms)?;
+        Some(Load { ended: self.book.ended(now), ..state })
+    }
+
+    /// Why a place ended within the last 60 s, by the last time that it did.
+    #[must_use]
+    pub fn end_of(&self, token: &Token) -> Option<EndReason> {
+        self.book.end_of(token)
+    }
+
+    /// The same without the places that ended: they are most of it where many come and go.
+    #[must_use]
+    pub fn state(&self, now: BootTime, wall_clock_unix_ms: u64) -> Option<Load> {
         let (measured, measured_at) = self.measured.as_ref()?;
         let uptime = measured.uptime.map(|uptime| uptime + now.since(*measured_at));
         let held_back = self.held_back(now);
@@ -451,7 +464,7 @@ impl HostCore {
             finished_logons: measured.finished_logons,
             collectors: self.collectors(&measured.collectors),
             pending: self.book.pending(now),
-            ended: self.book.ended(now),
+            ended: Vec::new(),
             settings_version: self.told.in_force().map(|told| told.version),
             settings_hash: self.told.in_force().and_then(|told| told.hash),
             overrides: self.settings.overrides,

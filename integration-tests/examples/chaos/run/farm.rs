@@ -63,6 +63,7 @@ pub(crate) struct Farm {
     pub(crate) hosts: usize,
     pub(crate) logs: Vec<PathBuf>,
     folder: TempDir,
+    _memory: TempDir,
     // Last: what runs on the network is gone before it.
     _network: Network,
 }
@@ -70,6 +71,8 @@ pub(crate) struct Farm {
 /// A farm that is being built.
 struct Site {
     folder: PathBuf,
+    /// A folder in memory.
+    memory: PathBuf,
     authority: Authority,
     addresses: Vec<std::net::SocketAddr>,
     desk: Machine,
@@ -87,7 +90,11 @@ impl Site {
             self.addresses.iter().map(|address| operator.client_on(&self.desk, *address)).collect();
         let files = self.files("agent", name, &[]);
         let start = AgentStart::new(&self.folder, name, &self.addresses).settings(&files.table());
-        start.on_machine(&self.agents, &seen_by).report_interval(INTERVAL).without_waiting()
+        start
+            .on_machine(&self.agents, &seen_by)
+            .report_interval(INTERVAL)
+            .running_in(&self.memory)
+            .without_waiting()
     }
 
     fn log(&self, agent: &str) -> PathBuf {
@@ -108,6 +115,7 @@ impl Farm {
     /// Starts everything and waits until everybody hears everybody.
     pub(crate) async fn start(size: Size) -> Self {
         let folder = tempfile::Builder::new().prefix("usher-chaos-").tempdir().unwrap();
+        let memory = tempfile::Builder::new().prefix("usher-chaos-").tempdir_in("/dev/shm").unwrap();
         let network = Network::new();
         let machines = |kind: &str| -> Vec<Machine> {
             (1..=COORDINATORS).map(|number| network.machine(&format!("{kind}{number}"))).collect()
@@ -115,6 +123,7 @@ impl Farm {
         let (coordinator_machines, etcd_machines) = (machines("c"), machines("e"));
         let site = Site {
             folder: folder.path().to_owned(),
+            memory: memory.path().to_owned(),
             authority: Authority::new(folder.path()),
             addresses: coordinator_machines.iter().map(|machine| machine.at(7443)).collect(),
             desk: network.machine("desk"),
@@ -171,6 +180,7 @@ impl Farm {
             hosts: size.agents * size.hosts + TIGHT_HOSTS + 1,
             logs,
             folder,
+            _memory: memory,
             _network: network,
         };
         farm.is_whole(Duration::from_secs(60))

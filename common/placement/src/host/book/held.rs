@@ -76,7 +76,7 @@ pub(super) struct Ended {
     pub(super) content_hash: u64,
     pool: PoolName,
     endpoint: Endpoint,
-    reason: EndReason,
+    pub(super) reason: EndReason,
     pub(super) at_us: u64,
 }
 
