@@ -302,8 +302,14 @@ async fn a_placed_user_of_a_modelled_host_arrives_and_is_reported() {
         assert_eq!(stream.ask(place(&format!("R{n}"), &format!("alice{n}")), 1000).await, Ok(()));
     }
     let is_session_end = |ended: &v1::EndedPlace| ended.reason() == v1::EndReason::Session;
+    // Each Load tells of those that are new.
+    let mut arrivals = std::collections::BTreeSet::new();
     let arrived = stream
-        .load("an arrival", |load| load.ended.iter().filter(|ended| is_session_end(ended)).count() >= 2)
+        .load("two arrivals", |load| {
+            let ended = load.ended.iter().filter(|ended| is_session_end(ended));
+            arrivals.extend(ended.map(|ended| ended.token.clone().unwrap().request_id));
+            arrivals.len() >= 2
+        })
         .await;
     assert!(arrived.users.unwrap() >= before + 2);
     let listed = |message| match message {
