@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -168,6 +169,20 @@ async fn a_deadline_that_is_too_short_in_python_is_said_as_one() {
     assert!(error.starts_with("no host: ") && error.lines().count() == 1, "{error}");
 }
 
+/// Waits until the host was told the same of so many logins.
+async fn of_logins(agent: &FakeAgent, outcome: v1::Outcome, logins: usize) {
+    let mut seen = BTreeSet::new();
+    agent
+        .hears(&format!("{outcome:?} of {logins} logins"), |heard| match heard {
+            Heard::OutcomeNotice(told) if told.outcome() == outcome => {
+                seen.insert(told.token.as_ref().map(|token| token.request_id.clone()));
+                (seen.len() >= logins).then_some(())
+            }
+            _ => None,
+        })
+        .await;
+}
+
 #[tokio::test]
 async fn a_server_that_speaks_late_or_breaks_off_in_python_is_waited_for_and_its_end_is_told() {
     let scene = Scene::set().await;
@@ -183,18 +198,13 @@ async fn a_server_that_speaks_late_or_breaks_off_in_python_is_waited_for_and_its
 
     let breaks_off = async {
         let (stream, _) = tokio::time::timeout(LONG, scene.door.accept()).await.unwrap().unwrap();
-        told(&scene.agents[1][0], v1::Outcome::Connected).await;
+        of_logins(&scene.agents[1][0], v1::Outcome::Connected, 2).await;
         stream.set_zero_linger().unwrap();
     };
     let ((code, _, error), ()) = tokio::join!(scene.run(&["--pool", "desk"]), breaks_off);
     assert_eq!((code, error.lines().count()), (1, 1), "{error}");
     assert!(error.starts_with("the connection to h2 broke: "), "{error}");
-    scene.agents[1][0]
-        .hears("the end", |heard| match heard {
-            Heard::OutcomeNotice(told) => (told.outcome() == v1::Outcome::Ended).then_some(()),
-            _ => None,
-        })
-        .await;
+    of_logins(&scene.agents[1][0], v1::Outcome::Ended, 2).await;
 }
 
 #[test]
