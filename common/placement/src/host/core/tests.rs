@@ -444,7 +444,8 @@ fn a_pool_that_wants_hashes_gets_no_names_from_a_host_without_the_key_and_a_warn
 #[test]
 fn what_the_host_says_of_itself_holds_over_measurements_until_it_is_taken_back() {
     let mut core = core();
-    let collector = CollectorState { name: "door".into(), source: "ssh".into(), error: None, warning: None };
+    let collector =
+        usher_types::CollectorState { name: "door".into(), source: "ssh".into(), error: None, warning: None };
     let standing = Standing {
         not_ready: Some("no banner".into()),
         is_warming_up: true,
