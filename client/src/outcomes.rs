@@ -2,10 +2,10 @@
 //!
 //! Reports wait in a queue of bounded length, oldest dropped first, and are sent by a task of their own: a gateway that
 //! says what became of a login never waits. Several are under way at once and none waits for another one's answer: a
-//! coordinator that hangs holds up those that were sent to it, and nobody else's places. A report goes first to the coordinator that gave the place. Another one knows
-//! of the place a moment later, from its host, so one that does not know it is no end: the next is asked, and all of them
-//! some times more, at growing distances. What comes of a login later is said later, and a login that is asked for again
-//! waits for what was said of it before.
+//! coordinator that hangs holds up those that were sent to it, and nobody else's places. A report goes first to the
+//! coordinator that gave the place. Another one knows of the place a moment later, from its host, so one that does not know
+//! it is no end: the next is asked, and all of them some times more, at growing distances. What comes of a login later is
+//! said later, and a login that is asked for again waits for what was said of it before.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};

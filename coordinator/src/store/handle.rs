@@ -84,7 +84,8 @@ impl StoreHandle {
     /// # Errors
     /// [`StoreError::Failed`] if the disk refused; nothing of `writes` is stored then. [`StoreError::Closed`] after
     /// [`close`](Self::close). With a shared store: [`StoreError::Away`] and [`StoreError::Refused`], nothing is stored;
-    /// [`StoreError::Version`], [`StoreError::Bound`] and [`StoreError::Claimed`], another coordinator was first; [`StoreError::Unknown`].
+    /// [`StoreError::Version`], [`StoreError::Bound`] and [`StoreError::Claimed`],
+    /// another coordinator was first; [`StoreError::Unknown`].
     pub async fn write(&self, writes: Vec<Write>) -> Result<Committed, StoreError> {
         match &self.sharing {
             Some(sharing) => sharing.write(writes).await,
