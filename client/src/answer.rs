@@ -1,16 +1,17 @@
 //! Is this an answer, or silence?
 //!
 //! A no is an answer. What a proxy, a transport or a coordinator says that cannot answer now is silence, and the next one
-//! is asked. In between are a coordinator's words of what only it sees: that nobody is alive, because it hears nobody, or
-//! that there is no such pool, because it has just begun with an empty store. Such a no counts if no other coordinator has
-//! a better answer.
+//! is asked. In between are a coordinator's words of what only it sees: that nobody is alive, because it hears nobody; that
+//! all are full, because what is free is for others to give; or that there is no such pool, because it has just begun with an
+//! empty store. Such a no counts if no other coordinator has a better answer.
 
 use std::error::Error as _;
 
 use tonic::{Code, Status};
-use usher_proto::error::{error_info, reason, retry_after};
+use usher_proto::error::{HOSTS_HEARD, HOSTS_REGISTERED, KEPT_HOSTS, error_info, reason, retry_after};
 
 use crate::error::Refusal;
+use crate::peers::is_full_view;
 
 /// What an error status means.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,7 +24,7 @@ pub(crate) enum Answer {
     Silence(String),
 }
 
-/// What a status means. `is_partial`: the coordinator is known to hear too few hosts.
+/// What a status means. `is_partial`: the coordinator is known to hear too few hosts, whether it says so now or not.
 pub(crate) fn judge(coordinator: &str, status: &Status, is_partial: bool) -> Answer {
     let Some(info) = error_info(status) else {
         return match status.code() {
@@ -44,10 +45,30 @@ pub(crate) fn judge(coordinator: &str, status: &Status, is_partial: bool) -> Ans
         | reason::IDENTITY_MISMATCH
         | reason::UNKNOWN_POOL
         | reason::UNKNOWN_RESOURCE => Answer::Doubtful(refusal(coordinator, status)),
-        _ if is_partial && matches!(status.code(), Code::ResourceExhausted | Code::Unavailable) => {
-            Answer::Doubtful(refusal(coordinator, status))
+        _ => {
+            let refusal = refusal(coordinator, status);
+            let is_partial = is_partial
+                || refusal.hosts_heard().is_some_and(|(heard, registered)| !is_full_view(heard, registered));
+            let is_of_hosts = matches!(status.code(), Code::ResourceExhausted | Code::Unavailable);
+            if is_of_hosts && (is_partial || refusal.has_kept_hosts()) {
+                Answer::Doubtful(refusal)
+            } else {
+                Answer::No(refusal)
+            }
         }
-        _ => Answer::No(refusal(coordinator, status)),
+    }
+}
+
+impl Refusal {
+    /// Hosts that the coordinator hears, and those that are registered. Absent: it did not say.
+    pub(crate) fn hosts_heard(&self) -> Option<(u32, u32)> {
+        let count = |key| self.metadata.get(key)?.parse().ok();
+        Some((count(HOSTS_HEARD)?, count(HOSTS_REGISTERED)?))
+    }
+
+    /// Whether hosts may have room that only other coordinators may give.
+    pub(crate) fn has_kept_hosts(&self) -> bool {
+        self.metadata.contains_key(KEPT_HOSTS)
     }
 }
 
@@ -117,6 +138,28 @@ mod tests {
             [Code::Unavailable, Code::DeadlineExceeded, Code::Cancelled, Code::Internal, Code::Unimplemented]
         {
             assert!(matches!(judge("c1", &Status::new(code, "x"), false), Answer::Silence(_)), "{code:?}");
+        }
+    }
+
+    #[test]
+    fn a_no_that_comes_of_what_one_coordinator_sees_is_doubtful_by_its_own_words() {
+        for (key, value, expected) in [
+            (KEPT_HOSTS, "3", "doubtful"),
+            (HOSTS_HEARD, "8", "doubtful"),
+            (HOSTS_HEARD, "9", "no"),
+            (HOSTS_HEARD, "many", "no"),
+        ] {
+            let metadata = [(HOSTS_REGISTERED, "10"), (key, value)];
+            let metadata = metadata.map(|(key, value)| (key.to_owned(), value.to_owned()));
+            for (code, reason, of_hosts) in [
+                (Code::ResourceExhausted, reason::MAX_USERS, true),
+                (Code::Unavailable, reason::ALL_RESTRICTED, true),
+                (Code::FailedPrecondition, reason::OUT_OF_SERVICE, false),
+            ] {
+                let said = status(code, reason, "m", HashMap::from(metadata.clone()), None);
+                let is_doubtful = matches!(judge("c1", &said, false), Answer::Doubtful(_));
+                assert_eq!(is_doubtful, of_hosts && expected == "doubtful", "{reason} with {key} {value}");
+            }
         }
     }
 

@@ -190,7 +190,8 @@ async fn settle(plan: &Plan<'_>, question: &Question, unsure: Unsure, tries: &Tr
 
 /// When a refusal may have passed that does not speak of the farm as it is. Absent: asking again at once does not help.
 fn passes_after(refusal: &Refusal) -> Option<Duration> {
-    let passes = refusal.reason == reason::NO_CONSENT && refusal.code == Code::Unavailable;
+    let is_silence = refusal.reason == reason::NO_CONSENT && refusal.code == Code::Unavailable;
+    let passes = is_silence || refusal.has_kept_hosts();
     refusal.retry_after.filter(|_| passes).map(|after| after.max(ROUND_WAIT))
 }
 
@@ -226,7 +227,7 @@ async fn ask_one(plan: &Plan<'_>, question: &Question, peer: &Peer, share: Durat
             }
             match judge(&peer.address, &status, peer.is_partial()) {
                 Answer::No(refusal) => {
-                    peer.answered(began.elapsed());
+                    peer.refused(&refusal, began.elapsed());
                     One::No(refusal)
                 }
                 Answer::Doubtful(refusal) if plan.is_pool && refusal.reason == reason::UNKNOWN_POOL => {
@@ -235,7 +236,7 @@ async fn ask_one(plan: &Plan<'_>, question: &Question, peer: &Peer, share: Durat
                     One::Silent(cause)
                 }
                 Answer::Doubtful(refusal) => {
-                    peer.answered(began.elapsed());
+                    peer.refused(&refusal, began.elapsed());
                     One::Doubtful(refusal)
                 }
                 Answer::Silence(cause) => {
@@ -275,10 +276,12 @@ fn judge_placement(plan: &Plan<'_>, peer: &Peer, placement: Option<v1::Placement
     }
 }
 
-/// The no that says more: one of hosts that were asked, before one of hosts that nobody hears.
+/// The no that is likelier to pass, then the one that says more: one of hosts that were asked, before one of hosts that nobody
+/// hears.
 fn better(before: Option<Box<Refusal>>, now: Box<Refusal>) -> Box<Refusal> {
+    let worth = |refusal: &Refusal| (passes_after(refusal).is_some(), refusal.metadata.len());
     match before {
-        Some(before) if before.metadata.len() >= now.metadata.len() => before,
+        Some(before) if worth(&before) >= worth(&now) => before,
         _ => now,
     }
 }

@@ -252,6 +252,7 @@ impl Outcomes {
                     self.give_back(&login, sent);
                 }
                 () = self.more.notified() => {}
+                () = peers.recovery() => silence = Silence::default(),
                 () = wake => {}
             }
         }
@@ -316,7 +317,7 @@ enum Next {
     At(Option<Instant>),
 }
 
-/// Nobody answers: each time it is waited longer before somebody is asked again.
+/// Nobody answers: each time it is waited longer before somebody is asked again, but for one that is found well.
 #[derive(Debug, Default)]
 struct Silence {
     until: Option<Instant>,

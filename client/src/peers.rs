@@ -26,6 +26,7 @@ use tonic_health::pb::health_client::HealthClient;
 use usher_runtime::net::{Timeouts, connect};
 use usher_runtime::tls::TlsFiles;
 
+use crate::error::Refusal;
 use crate::in_order::without_address;
 
 /// Time for one try to connect.
@@ -49,6 +50,7 @@ const VIEW_LASTS: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(crate) struct Peers {
     peers: Vec<Arc<Peer>>,
+    recovered: Arc<Notify>,
 }
 
 /// A connection, as it stands.
@@ -65,6 +67,7 @@ pub(crate) struct Peer {
     pub(crate) address: String,
     link: watch::Sender<Link>,
     broken: Notify,
+    recovered: Arc<Notify>,
     health: Mutex<Health>,
     /// Its place among equals.
     lot: u64,
@@ -86,11 +89,13 @@ struct Health {
 impl Peers {
     /// Keeps connections to these coordinators until `end`.
     pub(crate) fn start(addresses: &[String], tls: Option<&TlsFiles>, end: &CancellationToken) -> Self {
+        let recovered = Arc::new(Notify::new());
         let peer = |address: &String| {
             let peer = Arc::new(Peer {
                 address: address.clone(),
                 link: watch::channel(Link::Connecting).0,
                 broken: Notify::new(),
+                recovered: recovered.clone(),
                 health: Mutex::default(),
                 lot: rand::rng().random(),
             });
@@ -103,7 +108,7 @@ impl Peers {
             });
             peer
         };
-        Self { peers: addresses.iter().map(peer).collect() }
+        Self { peers: addresses.iter().map(peer).collect(), recovered }
     }
 
     /// All, in the order in which they are asked now.
@@ -118,6 +123,11 @@ impl Peers {
     /// The coordinator of this address.
     pub(crate) fn named(&self, address: &str) -> Option<Arc<Peer>> {
         self.peers.iter().find(|peer| peer.address == address).cloned()
+    }
+
+    /// Until one that was down answers again. For one that waits; what came before it waited counts.
+    pub(crate) async fn recovery(&self) {
+        self.recovered.notified().await;
     }
 
     /// For how long all of them have been down. Absent: one is not. That nobody was asked is no silence.
@@ -156,9 +166,17 @@ impl Peer {
     /// It answered, after so long.
     pub(crate) fn answered(&self, took: Duration) {
         let mut health = self.health();
-        health.is_well();
+        self.is_well(&mut health);
         let took = took.as_secs_f64();
         health.mean_s = Some(health.mean_s.map_or(took, |mean| mean + NEWEST * (took - mean)));
+    }
+
+    /// It refused, after so long.
+    pub(crate) fn refused(&self, refusal: &Refusal, took: Duration) {
+        self.answered(took);
+        if let Some((heard, registered)) = refusal.hosts_heard() {
+            self.hears(heard, registered);
+        }
     }
 
     /// So much of the farm it hears.
@@ -273,21 +291,21 @@ impl Peer {
         request.set_timeout(PROBE);
         let is_alive = matches!(timeout(PROBE, service.check(request)).await, Ok(Ok(_)));
         if is_alive {
-            let mut health = self.health();
-            if health.down.is_some() {
-                tracing::info!(coordinator = self.address, "a coordinator answers again");
-            }
-            health.is_well();
+            self.is_well(&mut self.health());
         }
         is_alive
+    }
+
+    fn is_well(&self, health: &mut Health) {
+        if health.down.is_some() {
+            tracing::info!(coordinator = self.address, "a coordinator answers again");
+            self.recovered.notify_one();
+        }
+        (health.down, health.down_since) = (None, None);
     }
 }
 
 impl Health {
-    fn is_well(&mut self) {
-        (self.down, self.down_since) = (None, None);
-    }
-
     fn is_silent(&mut self, why: String) {
         self.down_since.get_or_insert_with(Instant::now);
         (self.down, self.is_ours) = (Some(why), false);
@@ -296,14 +314,17 @@ impl Health {
     /// The share of the farm that it does not hear, percent; 0 if it hears enough, or did not say.
     fn missing_percent(&self) -> u32 {
         match self.heard {
-            Some((heard, of, at))
-                if at.elapsed() < VIEW_LASTS && f64::from(heard) < FULL_VIEW * f64::from(of) =>
-            {
+            Some((heard, of, at)) if at.elapsed() < VIEW_LASTS && !is_full_view(heard, of) => {
                 100 - u32::try_from(u64::from(heard) * 100 / u64::from(of.max(1))).unwrap_or(100)
             }
             _ => 0,
         }
     }
+}
+
+/// Whether so many hosts heard are enough of those that are registered.
+pub(crate) fn is_full_view(heard: u32, registered: u32) -> bool {
+    f64::from(heard) >= FULL_VIEW * f64::from(registered)
 }
 
 /// Between half of it and all of it.

@@ -15,7 +15,7 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Code, Request, Response, Status};
 use usher_client::{Cause, Client as Library, Config, Error, Outcome};
 use usher_integration_tests::{LONG, hello, wait_until};
-use usher_proto::error::{reason, status};
+use usher_proto::error::{KEPT_HOSTS, reason, status};
 use usher_proto::v1::placement_service_server::{PlacementService, PlacementServiceServer};
 use usher_proto::v1::{self, watch_farm_response::Event};
 
@@ -24,6 +24,8 @@ use usher_proto::v1::{self, watch_farm_response::Event};
 enum Said {
     Host(&'static str),
     No(Code, &'static str, Option<Duration>),
+    /// All are full, but for what others may give of so many hosts.
+    Kept(u32, Duration),
     /// The connection stands, and nothing comes.
     Nothing,
 }
@@ -74,6 +76,10 @@ impl Coordinator {
                 ..v1::Placement::default()
             })),
             Said::No(code, reason, after) => Err(status(code, reason, "no", HashMap::new(), after)),
+            Said::Kept(hosts, after) => {
+                let metadata = HashMap::from([(KEPT_HOSTS.to_owned(), hosts.to_string())]);
+                Err(status(Code::ResourceExhausted, reason::MAX_USERS, "no", metadata, Some(after)))
+            }
             Said::Nothing => std::future::pending().await,
         }
     }
@@ -339,6 +345,20 @@ async fn hosts_that_did_not_answer_in_time_are_asked_again_within_the_deadline()
     let (_scene, library) = set(vec![no_consent], Duration::from_secs(1)).await;
     let Error::Refused(refusal) = library.place(login("a")).await.unwrap_err() else { panic!() };
     assert_eq!(refusal.reason, "NO_CONSENT", "in the end it is what was said");
+}
+
+#[tokio::test]
+async fn room_that_others_may_give_is_asked_for_there_and_then_again() {
+    let kept = Said::Kept(2, Duration::from_millis(200));
+    let (scene, library) = set(vec![kept.clone(), Said::Host("h1")], PATIENT).await;
+    assert_eq!(library.place(login("a")).await.unwrap().attempts(), 2);
+    let by: Vec<usize> = scene.asked().iter().map(|asked| asked.by).collect();
+    assert_ne!(by[0], by[1], "the other one may give it");
+    scene.now_say(vec![kept.clone(), kept.clone(), Said::Host("h2")]);
+    assert_eq!(library.place(login("b")).await.unwrap().attempts(), 3, "in a moment it is free for all");
+    scene.now_say(vec![kept, FULL]);
+    let Error::Refused(refusal) = library.place(login("c")).await.unwrap_err() else { panic!() };
+    assert_eq!(refusal.metadata.get(KEPT_HOSTS), None, "one that hears all of it knows better");
 }
 
 #[tokio::test]

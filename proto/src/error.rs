@@ -16,6 +16,14 @@ use crate::fault::cut;
 /// The domain of all reasons.
 pub const DOMAIN: &str = "usher.v1";
 
+/// In the metadata of a refused placement: how many hosts of the farm the coordinator hears.
+pub const HOSTS_HEARD: &str = "hosts_heard";
+/// As above: how many are registered.
+pub const HOSTS_REGISTERED: &str = "hosts_registered";
+/// As above: how many of the named hosts keep what is free of them for coordinators that have lost them, or have given this
+/// one its share. Absent: none.
+pub const KEPT_HOSTS: &str = "kept_hosts";
+
 /// Why a call was refused. The words are part of the protocol.
 pub mod reason {
     /// Every host that could serve is at its limit of users.

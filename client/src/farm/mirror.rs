@@ -12,6 +12,8 @@ use thiserror::Error;
 use usher_proto::v1::{self, watch_farm_response::Event};
 use usher_types::BootTime;
 
+use crate::peers::is_full_view;
+
 /// More hosts, or pools, than any farm has: what says so is no coordinator.
 const MOST_HOSTS: usize = 100_000;
 const MOST_POOLS: usize = 10_000;
@@ -37,13 +39,10 @@ pub(crate) struct Known {
     pub(crate) hosts: BTreeMap<Arc<str>, Arc<Host>>,
 }
 
-/// Hearing less of the farm than this share is partial.
-const FULL_VIEW: f64 = 0.9;
-
 impl Known {
     /// Whether the coordinator that told of it heard most of it.
     pub(crate) fn is_full(&self) -> bool {
-        f64::from(self.hosts_heard) >= FULL_VIEW * f64::from(self.hosts_registered)
+        is_full_view(self.hosts_heard, self.hosts_registered)
     }
 }
 

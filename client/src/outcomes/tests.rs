@@ -122,3 +122,23 @@ async fn when_nobody_answers_it_is_waited_ever_longer_and_one_answer_ends_it() {
     silence.heard(false);
     assert!(!silence.lasts());
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_because_nobody_answers_goes_on_when_one_is_found_well() {
+    let (outcomes, peers) = (Arc::new(Outcomes::default()), Arc::new(Peers::unconnected(&[1])));
+    outcomes.add(report("a"));
+    tokio::spawn(outcomes.clone().send_all(peers.clone(), None, CancellationToken::new()));
+    let is_under_way = || outcomes.waiting().busy.contains("a");
+    // Each try waits for a connection, and after it longer than after the one before.
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    while !is_under_way() {
+        tokio::time::sleep(FIRST_WAIT).await;
+    }
+    tokio::time::sleep(ANSWER + FIRST_WAIT).await;
+    assert!(!is_under_way(), "it is waited for long");
+    let peer = peers.named("c1").unwrap();
+    peer.failed("gone".to_owned());
+    peer.answered(FIRST_WAIT);
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert!(is_under_way());
+}

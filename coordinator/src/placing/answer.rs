@@ -117,7 +117,15 @@ pub(super) fn refused(refusal: &Refusal, record: Option<&DecisionRecord>, reques
     let listed: Vec<String> = details.iter().map(|(host, why)| format!("{host} {why}")).collect();
     let what = refusal_text(refusal.kind, request);
     let message = if listed.is_empty() { what } else { format!("{what}: {}", listed.join(", ")) };
-    let metadata = details.into_iter().map(|(host, why)| (format!("host:{host}"), why)).collect();
+    let mut metadata: HashMap<String, String> =
+        details.into_iter().map(|(host, why)| (format!("host:{host}"), why)).collect();
+    if let Some(record) = record {
+        metadata.insert(error::HOSTS_HEARD.to_owned(), record.pool.hosts_heard.to_string());
+        metadata.insert(error::HOSTS_REGISTERED.to_owned(), record.pool.hosts_registered.to_string());
+    }
+    if refusal.kept_hosts() > 0 {
+        metadata.insert(error::KEPT_HOSTS.to_owned(), refusal.kept_hosts().to_string());
+    }
     let (code, name) = (refusal_code(refusal.kind), refusal.kind.reason());
     error::status(code, name, message, metadata, refusal.retry_after)
 }

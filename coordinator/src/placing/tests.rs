@@ -111,13 +111,26 @@ async fn a_refused_decision_explains_no_choice() {
 
     let (mut farm, ledger) = testing::farm(&limited(1), &[("a", 1)]);
     let (shared, _commands) = testing::shared(&mut farm, ledger);
-    place(&shared, testing::request("r1"), None).await.unwrap_err();
+    let refused = place(&shared, testing::request("r1"), None).await.unwrap_err();
+    let metadata = usher_proto::error::error_info(&refused).unwrap().metadata;
+    assert_eq!((&*metadata["hosts_heard"], &*metadata["hosts_registered"]), ("1", "1"));
+    assert_eq!(metadata.get("kept_hosts"), None, "it is full for everybody");
     let service = crate::grpc::Placements(Arc::clone(&shared));
     let explain = ExplainRequest { decision_id: "c.1-1".to_owned() };
     let explained = service.explain(Call::new(explain)).await.unwrap().into_inner().explanation.unwrap();
     assert_eq!(explained.refused_reason, "MAX_USERS");
     assert_eq!((explained.reason(), explained.chosen_host_id), (PlacementReason::Unspecified, None));
     assert_eq!(explained.hosts[0].terms, None, "no term of a full host was used");
+}
+
+#[test]
+fn room_that_others_may_give_is_said() {
+    use usher_placement::decision::{Excluded, Refusal, RefusalKind};
+
+    let hosts = vec![(0, Excluded::KeptForOthers), (1, Excluded::OutOfShare), (2, Excluded::CellFull)];
+    let refusal = Refusal { kind: RefusalKind::MaxUsers, hosts, at_limit: Vec::new(), retry_after: None };
+    let status = super::answer::refused(&refusal, None, &testing::request("r1"));
+    assert_eq!(usher_proto::error::error_info(&status).unwrap().metadata["kept_hosts"], "2");
 }
 
 #[tokio::test(start_paused = true)]

@@ -66,4 +66,10 @@ impl Excluded {
             Self::State(HostState::MaxUsers) | Self::OutOfShare | Self::KeptForOthers | Self::CellFull
         )
     }
+
+    /// Whether the host may have room that other coordinators may give: it is full for this one only, because somebody has
+    /// lost it.
+    pub(super) const fn is_others(self) -> bool {
+        matches!(self, Self::OutOfShare | Self::KeptForOthers)
+    }
 }

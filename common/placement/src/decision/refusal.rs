@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use usher_types::{BootTime, HostState};
 
-use super::{Assessment, Excluded};
+use super::{Assessment, Excluded, blind};
 
 /// Why nobody could be chosen.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -95,16 +95,28 @@ impl Refusal {
         };
         let named: Vec<(u32, Excluded)> = holders.clone().take(NAMED_HOSTS).collect();
         if !may_be_at_limit && named.iter().any(is_full) {
-            return Self { hosts: named, ..Self::plain(RefusalKind::MaxUsers) };
+            return Self::full(assessment, named);
         }
         let all: Vec<(u32, Excluded)> = holders.collect();
         let holders = || all.iter().copied();
         let at_limit = || holders().filter(|(_, why)| *why == Excluded::MaxPending).map(|(n, _)| n);
-        Self {
-            hosts: holders().take(NAMED_HOSTS).collect(),
-            at_limit: at_limit().collect(),
-            ..Self::plain(kind(holders().map(|(_, why)| why)))
+        match kind(holders().map(|(_, why)| why)) {
+            RefusalKind::MaxUsers => Self { at_limit: at_limit().collect(), ..Self::full(assessment, named) },
+            kind => Self { hosts: named, at_limit: at_limit().collect(), ..Self::plain(kind) },
         }
+    }
+
+    fn full(assessment: &Assessment<'_>, named: Vec<(u32, Excluded)>) -> Self {
+        let mut refusal = Self { hosts: named, ..Self::plain(RefusalKind::MaxUsers) };
+        if refusal.hosts.iter().any(|(position, why)| passes_soon(assessment, *position, *why)) {
+            refusal.retry_after = Some(RETRY_SOON);
+        }
+        refusal
+    }
+
+    /// How many of the named hosts may have room that only other coordinators may give: each is full for this one.
+    pub fn kept_hosts(&self) -> usize {
+        self.hosts.iter().filter(|(_, why)| why.is_others()).count()
     }
 
     /// A refusal that no host is to blame for.
@@ -129,6 +141,18 @@ impl Refusal {
         {
             self.retry_after = Some(end.since(now));
         }
+    }
+}
+
+/// Whether a full host has room again when a stream that broke is there again, or was given up for good: its own one, or the one
+/// of a coordinator for which it keeps what is free.
+fn passes_soon(assessment: &Assessment<'_>, position: u32, why: Excluded) -> bool {
+    let position = position as usize;
+    let is_reporter = || assessment.inputs().pool.hosts[position].facts.is_reporter;
+    match why {
+        Excluded::KeptForOthers => true,
+        Excluded::OutOfShare => !is_reporter() && !blind::is_lost(assessment, position),
+        _ => false,
     }
 }
 

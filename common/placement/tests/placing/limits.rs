@@ -1,5 +1,7 @@
 //! Full is full.
 
+use std::time::Duration;
+
 use usher_placement::decision::{Excluded, Flags, RefusalKind, Request};
 use usher_placement::farm::HostCell;
 use usher_types::{HostState, Load, PolicyChange};
@@ -71,8 +73,28 @@ fn a_host_that_cannot_be_asked_gives_each_coordinator_its_share() {
     let refused = sim.place(&ask("r3"));
     assert_eq!(refused.refusal().kind, RefusalKind::MaxUsers, "out of its share counts as full");
     assert_eq!(refused.refusal().hosts, [(0, Excluded::OutOfShare)]);
+    assert_eq!(refused.refusal().kept_hosts(), 1, "another coordinator may have room there");
+    assert_eq!(refused.refusal().retry_after, Some(Duration::from_secs(1)), "it may be back in a moment");
     sim.attach("a");
     assert_eq!(sim.place(&ask("r4")).host(), "a", "with a stream the host is asked");
+}
+
+// rule: error-max-users
+#[test]
+fn a_host_that_keeps_what_is_free_for_others_may_be_asked_again_soon() {
+    let mut sim = limited(&[("a", 4), ("b", 10)], 10);
+    assert_eq!(sim.place(&ask("r1")).host(), "a");
+    sim.report("a", Load { held_back_users: 6, ..users(4) });
+    let refused = sim.place(&ask("r2"));
+    assert_eq!(refused.refusal().hosts[0], (0, Excluded::KeptForOthers));
+    assert_eq!((refused.refusal().kind, refused.refusal().kept_hosts()), (RefusalKind::MaxUsers, 1));
+    assert_eq!(refused.refusal().retry_after, Some(Duration::from_secs(1)));
+    sim.report("a", users(10));
+    let refused = sim.place(&ask("r3"));
+    assert_eq!(
+        (refused.refusal().kept_hosts(), refused.refusal().retry_after),
+        (0, Some(Duration::from_secs(5)))
+    );
 }
 
 // rule: never-over-limit

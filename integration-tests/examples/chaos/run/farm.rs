@@ -38,7 +38,7 @@ pub(crate) struct Size {
 }
 
 /// Users that each modelled host has from the beginning, and the most that it may have.
-const WIDE: (u32, u32) = (10, 40);
+const WIDE: (u32, u32) = (10, 110);
 /// As above, in the pool that is always about full.
 const TIGHT: (u32, u32) = (5, 9);
 const TIGHT_HOSTS: usize = 4;

@@ -17,7 +17,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::Request;
-use usher_client::{Config, Error, Outcome, TlsFiles};
+use usher_client::{Config, Error, NoLocal, Outcome, TlsFiles};
 use usher_integration_tests::{CertFiles, Client, Machine};
 use usher_proto::error::{error_info, reason};
 use usher_proto::v1;
@@ -65,6 +65,8 @@ pub(crate) struct Call {
     /// Who answered, and how often was asked.
     pub(crate) by: Option<String>,
     pub(crate) attempts: u32,
+    /// What was said to a library that was refused, with what spoke against each host.
+    pub(crate) why: Option<String>,
 }
 
 /// Calls a second.
@@ -203,6 +205,7 @@ impl Library {
         let (by, attempts) = answer.as_ref().map_or((None, 0), |placement| {
             (placement.coordinator().map(str::to_owned), placement.attempts())
         });
+        let why = answer.as_ref().err().map(ToString::to_string);
         let end = match answer {
             Ok(placement) => {
                 tokio::time::sleep(asked.hold).await;
@@ -217,6 +220,11 @@ impl Library {
                 }
             }
             Err(Error::Refused(refusal)) => asked.refused(&refusal.reason),
+            Err(Error::NoAnswer(none)) => match &none.local {
+                // Its own no, by the farm as it was.
+                NoLocal::Refused { reason, .. } => asked.refused(reason),
+                _ => End::Failed(none.to_string()),
+            },
             Err(error) => End::Failed(error.to_string()),
         };
         Call {
@@ -227,6 +235,7 @@ impl Library {
             end,
             by,
             attempts,
+            why,
         }
     }
 }
@@ -281,6 +290,7 @@ impl Raw {
             end,
             by: None,
             attempts: 1,
+            why: None,
         }
     }
 
