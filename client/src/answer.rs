@@ -36,7 +36,7 @@ pub(crate) fn judge(coordinator: &str, status: &Status, is_partial: bool) -> Ans
         };
     };
     match info.reason.as_str() {
-        reason::STALE | reason::OVERLOADED => {
+        reason::STALE | reason::OVERLOADED | reason::SHUTTING_DOWN => {
             Answer::Silence(format!("{}: {}", info.reason, status.message()))
         }
         reason::ALL_OFFLINE
@@ -130,6 +130,7 @@ mod tests {
             (Code::Unavailable, reason::NO_CONSENT, false, "doubtful"),
             (Code::Unavailable, reason::STALE, false, "silence"),
             (Code::Unavailable, reason::OVERLOADED, false, "silence"),
+            (Code::Unavailable, reason::SHUTTING_DOWN, false, "silence"),
             (Code::InvalidArgument, reason::INVALID_FIELD, true, "no"),
         ] {
             assert_eq!(kind(code, reason, partial), expected, "{reason}");

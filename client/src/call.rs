@@ -47,14 +47,27 @@ pub(crate) struct Answered {
 /// The tries of one call.
 #[derive(Debug, Default)]
 pub(crate) struct Tries {
+    /// Of calls for the same login before, which may have left a place.
+    earlier: u32,
     begun: AtomicU32,
     refused: AtomicU32,
 }
 
 impl Tries {
+    /// Those of a call for a login that was asked for so often before: what is given now must win over what was left then.
+    pub(crate) fn after(earlier: u32) -> Self {
+        Self { earlier, ..Self::default() }
+    }
+
     /// Begins another one. Its number.
     fn begin(&self) -> u32 {
-        self.begun.fetch_add(1, Ordering::Relaxed) + 1
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        self.last()
+    }
+
+    /// The number of the last one.
+    pub(crate) fn last(&self) -> u32 {
+        self.earlier.saturating_add(self.begun())
     }
 
     /// A coordinator gave nothing to one of them.
@@ -289,4 +302,20 @@ fn better(before: Option<Box<Refusal>>, now: Box<Refusal>) -> Box<Refusal> {
 fn note(silences: &mut Vec<Silence>, peer: &Peer, cause: String) {
     silences.retain(|silence| silence.coordinator != peer.address);
     silences.push(Silence { coordinator: peer.address.clone(), cause });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tries_go_on_from_those_of_the_calls_before() {
+        let tries = Tries::after(3);
+        assert_eq!((tries.begin(), tries.begin()), (4, 5));
+        assert_eq!((tries.begun(), tries.last()), (2, 5));
+        assert!(tries.may_hold_a_place());
+        tries.refused();
+        tries.refused();
+        assert!(!tries.may_hold_a_place());
+    }
 }

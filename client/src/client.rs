@@ -109,26 +109,41 @@ impl Client {
     /// known of the farm gives no answer either.
     pub async fn place(&self, request: Request) -> Result<Placement, Error> {
         let deadline = Instant::now() + self.0.config.deadline;
+        let mut earlier = 0;
         let request_id = match request.request_id.clone() {
             None => random_id(),
             Some(id) => {
                 if !request.dry_run {
                     // What was said of the same login before must not end what is given now.
                     let said = self.0.outcomes.settled(&id);
-                    let _ = tokio::time::timeout(self.0.config.deadline / 2, said).await;
+                    let settled = tokio::time::timeout(self.0.config.deadline / 2, said).await;
+                    earlier = settled.unwrap_or_default();
                 }
                 id
             }
         };
-        self.find(request, request_id, None, Vec::new(), deadline).await
+        self.find(request, (request_id, earlier), None, Vec::new(), deadline).await
     }
 
     /// Another place for a login whose host does not work out. The old place is given up, whatever the answer; no host is answered that the
-    /// login was sent to before, unless all that is wrong is that the host said it is [`Busy`](FailureCause::Busy).
+    /// login was sent to before, unless all that is wrong is that the host said it is [`Busy`](FailureCause::Busy), and none that its
+    /// request excluded. For a dry run it is another dry run.
     ///
     /// # Errors
     /// As [`place`](Self::place).
     pub async fn failover(&self, failed: &Placement, cause: FailureCause) -> Result<Placement, Error> {
+        let deadline = Instant::now() + self.0.config.deadline;
+        let mut tried = failed.tried.clone();
+        if !tried.iter().any(|host| host == failed.host_id()) {
+            tried.push(failed.host_id().to_owned());
+        }
+        if failed.request.dry_run {
+            // A failover would reserve.
+            let may_return = |host: &&String| cause == FailureCause::Busy && *host == failed.host_id();
+            let never = tried.iter().filter(|host| !may_return(host)).cloned();
+            let request = failed.request.clone().exclude(never);
+            return self.find(request, (random_id(), 0), None, tried, deadline).await;
+        }
         if matches!(cause, FailureCause::Unreachable | FailureCause::Refused) {
             self.0.local.failed_on(failed.host_id(), SystemClock.now());
         }
@@ -140,12 +155,7 @@ impl Client {
             tried: failed.tried.clone(),
             cause,
         };
-        let mut tried = failed.tried.clone();
-        if !tried.iter().any(|host| host == failed.host_id()) {
-            tried.push(failed.host_id().to_owned());
-        }
-        let deadline = Instant::now() + self.0.config.deadline;
-        self.find(failed.request.clone(), random_id(), Some(instead), tried, deadline).await
+        self.find(failed.request.clone(), (random_id(), 0), Some(instead), tried, deadline).await
     }
 
     /// Says what became of a login. Never waits: it is sent in the background, later if nobody answers now.
@@ -159,16 +169,19 @@ impl Client {
     }
 
     fn report_cause(&self, placement: &Placement, outcome: Outcome, cause: Option<FailureCause>) {
+        let now = SystemClock.now();
+        if outcome == Outcome::Failed && cause.is_none_or(FailureCause::blames_host) {
+            self.0.local.failed_on(placement.host_id(), now);
+        }
         if placement.is_local() {
             // No coordinator knows of it.
-            let now = SystemClock.now();
-            if outcome == Outcome::Failed {
-                self.0.local.failed_on(placement.host_id(), now);
-            }
             self.0.local.report(placement.request_id(), outcome, now);
             return;
         }
-        self.0.tell(placement.request_id(), placement.coordinator.clone(), outcome, cause);
+        let report = report_of(placement.request_id(), placement.coordinator.clone(), outcome, cause);
+        // That nobody knows a place is no wonder if none was reserved, or if its session has lasted.
+        let is_kept = placement.message.reservation.is_some() && outcome != Outcome::Ended;
+        self.0.outcomes.add(if is_kept { report } else { report.said_once() });
     }
 
     /// Waits until every report was taken by a coordinator or dropped, at most for `within`. Whether it is so. For programs
@@ -190,14 +203,14 @@ impl Client {
     async fn find(
         &self,
         request: Request,
-        request_id: String,
+        (request_id, earlier): (String, u32),
         instead: Option<Instead>,
         tried: Vec<String>,
         deadline: Instant,
     ) -> Result<Placement, Error> {
         let login = Login { request: &request, request_id: &request_id, instead: instead.as_ref(), deadline };
         let mut guard =
-            TakeBack { inner: &self.0, login: &login, tries: Tries::default(), armed: !request.dry_run };
+            TakeBack { inner: &self.0, login: &login, tries: Tries::after(earlier), armed: !request.dry_run };
         let asking = self.0.ask(&login, &guard.tries).await?;
         // Whatever else comes of it, a try whose answer was lost may have left a place behind.
         guard.armed &= !matches!(asking, Asking::Answered(_));
@@ -241,27 +254,29 @@ impl Drop for TakeBack<'_> {
             return;
         }
         if self.tries.may_hold_a_place() {
-            self.inner.tell(self.login.request_id, None, Outcome::Cancelled, None);
+            let report = report_of(self.login.request_id, None, Outcome::Cancelled, None);
+            self.inner.outcomes.add(report.after(self.tries.last()));
         }
         if let Some(instead) = self.login.instead
             && let Some(failed) = &instead.failed_request_id
         {
             // Coordinators do so when they answer; none may have.
-            self.inner.tell(failed, instead.given_by.clone(), Outcome::Failed, Some(instead.cause));
+            let cause = Some(instead.cause);
+            self.inner.outcomes.add(report_of(failed, instead.given_by.clone(), Outcome::Failed, cause));
         }
     }
 }
 
-impl Inner {
-    fn tell(&self, request_id: &str, to: Option<String>, outcome: Outcome, cause: Option<FailureCause>) {
-        let message = v1::ReportOutcomeRequest {
-            request_id: request_id.to_owned(),
-            outcome: v1::Outcome::from(outcome).into(),
-            cause: cause.map(|cause| v1::FailoverCause::from(cause).into()),
-        };
-        self.outcomes.add(Report::new(message, to));
-    }
+fn report_of(request_id: &str, to: Option<String>, outcome: Outcome, cause: Option<FailureCause>) -> Report {
+    let message = v1::ReportOutcomeRequest {
+        request_id: request_id.to_owned(),
+        outcome: v1::Outcome::from(outcome).into(),
+        cause: cause.map(|cause| v1::FailoverCause::from(cause).into()),
+    };
+    Report::new(message, to)
+}
 
+impl Inner {
     fn sent_user(&self, request: &Request) -> Result<Option<String>, Error> {
         let sent = |user: &String| self.config.naming.sent(user).ok_or(Error::Name);
         request.user.as_ref().map(sent).transpose()
@@ -269,7 +284,8 @@ impl Inner {
 
     async fn ask(&self, login: &Login<'_>, tries: &Tries) -> Result<Asking, Error> {
         let user = self.sent_user(login.request)?;
-        let never = login.instead.map_or_else(|| login.request.exclude.clone(), Instead::never);
+        let mut never = login.request.exclude.clone();
+        never.extend(login.instead.into_iter().flat_map(Instead::never));
         let may_decide = self.may_decide();
         // Who has not answered for a whole deadline will not answer this one either.
         let is_silent = self.peers.down_for().is_some_and(|silent| silent > self.config.deadline);
@@ -334,9 +350,9 @@ impl Instead {
 
     /// Hosts that make no sense as its answer. One that is merely busy may still be the best there is, however often it was
     /// tried.
-    fn never(&self) -> Vec<String> {
+    fn never(&self) -> impl Iterator<Item = String> {
         let may_return = |host: &String| self.cause == FailureCause::Busy && *host == self.from_host;
-        self.tried.iter().filter(|host| !may_return(host)).cloned().collect()
+        self.tried.iter().filter(move |host| !may_return(host)).cloned()
     }
 
     fn message(&self, login: &Login<'_>, user: Option<String>) -> v1::FailoverRequest {
@@ -346,7 +362,8 @@ impl Instead {
             pool: login.request.pool.clone(),
             from_host: self.from_host.clone(),
             failed_request_id: self.failed_request_id.clone(),
-            tried: self.tried.clone(),
+            // What it excluded is no candidate now either.
+            tried: self.tried.iter().chain(&login.request.exclude).cloned().collect(),
             resource: login.request.resource.clone(),
             user,
             client_zone: login.request.client_zone.clone(),

@@ -15,7 +15,7 @@ use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rand::RngExt as _;
@@ -156,7 +156,7 @@ impl FarmCache {
         let basis = Basis { known: Arc::new(known), came_at: SystemClock.now(), age_then };
         let local = Arc::new(Local::default());
         local.learn(basis.clone());
-        Ok(LastKnown { local, basis, max_age: self.max_age })
+        Ok(LastKnown { local, basis, max_age: self.max_age, imagined: Mutex::default() })
     }
 }
 
@@ -267,6 +267,8 @@ pub struct LastKnown {
     local: Arc<Local>,
     basis: Basis,
     max_age: Duration,
+    /// Logins that nobody has asked for.
+    imagined: Mutex<Vec<String>>,
 }
 
 impl LastKnown {
@@ -287,13 +289,13 @@ impl LastKnown {
     /// # Errors
     /// [`NoLocal`]: why there is none.
     pub async fn place(&self, request: Request) -> Result<Placement, NoLocal> {
-        let imagined = if request.dry_run { Vec::new() } else { self.imagine_others(&request).await };
+        if !request.dry_run {
+            self.imagine_others(&request).await;
+        }
         let request_id = request.request_id.clone().unwrap_or_else(random_id);
         let mut decided = self.decide(&request, &request_id, DEADLINE).await;
-        if decided.is_err() && !imagined.is_empty() {
+        if decided.is_err() && self.forget_others() {
             // Nobody is refused because of somebody who is not there.
-            let now = SystemClock.now();
-            imagined.iter().for_each(|id| self.local.report(id, Outcome::Cancelled, now));
             decided = self.decide(&request, &request_id, DEADLINE).await;
         }
         let (message, age) = decided?;
@@ -309,21 +311,31 @@ impl LastKnown {
         })
     }
 
-    /// Places for as many logins as may have come since, up to one for each host but one. Their ids.
-    async fn imagine_others(&self, request: &Request) -> Vec<String> {
+    fn imagined(&self) -> MutexGuard<'_, Vec<String>> {
+        self.imagined.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives the places of imagined logins up. Whether there were any.
+    fn forget_others(&self) -> bool {
+        let imagined = std::mem::take(&mut *self.imagined());
+        imagined.iter().for_each(|id| self.local.report(id, Outcome::Cancelled, SystemClock.now()));
+        !imagined.is_empty()
+    }
+
+    /// Places for as many logins as may have come since, up to one for each host but one.
+    async fn imagine_others(&self, request: &Request) {
         let hosts = self.hosts(&request.pool).count().clamp(1, MOST_IMAGINED);
         let others = rand::rng().random_range(0..hosts);
         let until = Instant::now() + IMAGINE;
-        let mut imagined = Vec::new();
         for _ in 0..others {
             let (id, left) = (random_id(), until.saturating_duration_since(Instant::now()));
+            // One whose time is over may hold its place all the same.
+            self.imagined().push(id.clone());
             let placed = self.decide(&Request::new(&request.pool), &id, left).await;
             if left.is_zero() || placed.is_err() {
                 break;
             }
-            imagined.push(id);
         }
-        imagined
     }
 
     async fn decide(

@@ -188,9 +188,10 @@ fn kind(coordinator: &str, status: &Status) -> Kind {
     }
 }
 
-/// The no that says more.
+/// The no that says more. That one cannot tell yet says least.
 fn better(before: Option<Status>, now: Status) -> Status {
-    let says = |status: &Status| error_info(status).map_or(0, |info| info.metadata.len());
+    let says =
+        |status: &Status| error_info(status).map(|info| (info.reason != reason::STALE, info.metadata.len()));
     match before {
         Some(before) if says(&before) >= says(&now) => before,
         _ => now,

@@ -8,20 +8,19 @@
 //! count it, even if newer words of the farm have come in between; so does what did not work out: a host that a login
 //! failed on comes last for a minute.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::future::join_all;
-use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 use usher_placement::decision::{
-    Answer, Call, CallParts, Consent, Denied, Desk, Door, Excluded, Placed, Refusal, Request, Step,
+    Answer, Call, CallParts, Consent, Denied, Desk, Excluded, Placed, Refusal, Request, Step,
 };
 use usher_placement::farm::{CellChange, Farm, Snapshot, state_of, state_reason};
 use usher_placement::reservation::{Grant, GrantParts, Ledger};
 use usher_proto::{v1, write};
-use usher_types::{BootTime, EndReason, HostId, Outcome};
+use usher_runtime::clock::{Clock, SystemClock};
+use usher_runtime::doors::Doors;
+use usher_types::{BootTime, EndReason, Outcome};
 
 use crate::error::NoLocal;
 use crate::farm::{Known, watched};
@@ -29,8 +28,6 @@ use crate::local::given::Given;
 
 mod given;
 
-/// Addresses of one host that are knocked at.
-const MOST_ENDPOINTS: usize = 4;
 /// A word that marks these answers.
 const LOCAL_DECISION: &str = "local_decision";
 
@@ -56,6 +53,7 @@ pub(crate) struct Local {
     basis: Mutex<Option<Basis>>,
     built: Mutex<Option<Built>>,
     given: Mutex<Given>,
+    doors: Doors,
 }
 
 /// A farm to decide on.
@@ -126,7 +124,7 @@ impl Local {
             return Err(NoLocal::UnknownResource(resource.to_string()));
         }
         let known_as_of = basis.known.as_of;
-        let answer = built.run(request.clone(), deadline).await;
+        let answer = built.run(request.clone(), &self.doors, deadline).await;
         match answer.result {
             Ok(placed) => {
                 if let Some(grant) = placed.grant.clone().filter(|_| !placed.is_repeat) {
@@ -156,6 +154,10 @@ impl Local {
             }
             new
         });
+        if lock(&self.given).is_littered() {
+            // Nobody asks again for a login that has ended here.
+            new.ledger.sweep(BootTime::from_micros(u64::MAX));
+        }
         *built = Some(new.clone());
         let failures = lock(&self.given).failures(now);
         for (host_id, is_silent) in failures {
@@ -202,16 +204,17 @@ impl Built {
     }
 
     /// Runs a call to its end. Nobody can be asked: who would be is taken for willing, since it is that or nobody.
-    async fn run(&self, request: Request, deadline: Instant) -> Answer {
+    async fn run(&self, request: Request, doors: &Doors, deadline: Instant) -> Answer {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let mut running = Running::new(self, request);
-        let mut doors: HashMap<HostId, bool> = HashMap::new();
         loop {
-            match running.step(&doors) {
+            match running.step(doors) {
                 Step::Ask(_) => running.call.consent(Consent::Admitted),
                 Step::Confirm(_) => running.call.confirmed(None),
                 Step::TryDoors { doors: hosts, within } => {
                     let left = deadline.saturating_duration_since(Instant::now());
-                    doors.extend(knock(hosts, within.min(left)).await);
+                    let hosts = hosts.into_iter().map(|door| (door.host_id, door.endpoints)).collect();
+                    doors.try_all(hosts, within.min(left), &clock).await;
                 }
                 Step::Wait(time) => sleep_until((Instant::now() + time).min(deadline)).await,
                 Step::Done(answer) => return *answer,
@@ -265,11 +268,12 @@ impl<'a> Running<'a> {
         Self { call, built }
     }
 
-    fn step(&mut self, doors: &HashMap<HostId, bool>) -> Step {
+    fn step(&mut self, doors: &Doors) -> Step {
+        let now = SystemClock.now();
         let desk = Desk {
             snapshot: &|| self.built.snapshot.clone(),
             ledger: &self.built.ledger,
-            doors: &|host_id| doors.get(host_id).copied(),
+            doors: &|host_id| doors.found(host_id, now),
             is_frozen: false,
         };
         let step = self.call.step(&desk, self.built.known.as_of);
@@ -293,19 +297,6 @@ impl Known {
                 && host.told.replicas.as_ref().is_none_or(|replicas| replicas.unlisted)
         })
     }
-}
-
-/// Whether the hosts take connections.
-async fn knock(hosts: Vec<Door>, within: Duration) -> Vec<(HostId, bool)> {
-    let knock_at = async |door: Door| {
-        let tries = door.endpoints.iter().take(MOST_ENDPOINTS).map(|endpoint| async {
-            let address = (endpoint.address.as_str(), endpoint.port);
-            matches!(timeout(within, TcpStream::connect(address)).await, Ok(Ok(_)))
-        });
-        let is_open = join_all(tries).await.into_iter().any(|is_open| is_open);
-        (door.host_id, is_open)
-    };
-    join_all(hosts.into_iter().map(knock_at)).await
 }
 
 /// The answer, in the words of a coordinator's.

@@ -44,14 +44,28 @@ pub(crate) struct Report {
     /// Who gave the place.
     pub(crate) to: Option<String>,
     pub(crate) since: Instant,
-    /// How often nobody knew the place.
+    /// How often nobody knew the place, and after how often that is taken for an answer.
     unknown: u32,
+    unknown_tries: u32,
+    /// The highest attempt that may have left what is taken back.
+    attempts: u32,
 }
 
 impl Report {
     /// What is to be said now, first to the coordinator at `to`, which gave the place.
     pub(crate) fn new(message: v1::ReportOutcomeRequest, to: Option<String>) -> Self {
-        Self { message, to, since: Instant::now(), unknown: 0 }
+        let (since, unknown_tries) = (Instant::now(), UNKNOWN_TRIES);
+        Self { message, to, since, unknown: 0, unknown_tries, attempts: 0 }
+    }
+
+    /// It takes back what so many attempts may have left.
+    pub(crate) fn after(self, attempts: u32) -> Self {
+        Self { attempts, ..self }
+    }
+
+    /// Each coordinator is asked once: none may know the place, and that is well.
+    pub(crate) fn said_once(self) -> Self {
+        Self { unknown_tries: 1, ..self }
     }
 
     fn login(&self) -> &str {
@@ -117,8 +131,8 @@ impl Waiting {
         })
     }
 
-    /// Takes out what `goes` of what is not under way. How many that was.
-    fn drop_if(&mut self, goes: impl Fn(&Report) -> bool) -> usize {
+    /// Takes out what `goes` of what is not under way.
+    fn drop_if(&mut self, goes: impl Fn(&Report) -> bool) -> VecDeque<Report> {
         let (mut gone, kept): (VecDeque<_>, VecDeque<_>) = self.queue.drain(..).partition(&goes);
         self.queue = kept;
         for report in self.resting.extract_if(.., |_, report| goes(report)).map(|(_, report)| report) {
@@ -126,7 +140,7 @@ impl Waiting {
             gone.push_back(report);
         }
         gone.iter().for_each(|report| self.forget(report.login()));
-        gone.len()
+        gone
     }
 }
 
@@ -178,18 +192,20 @@ impl Outcomes {
     }
 
     /// Until nothing that was said of a login can come after what is asked for it now. That it is given up is not said any
-    /// more.
-    pub(crate) async fn settled(&self, request_id: &str) {
+    /// more: the attempts after which it was to be said are answered.
+    pub(crate) async fn settled(&self, request_id: &str) -> u32 {
         let mut left = self.left.subscribe();
-        while !self.drop_cancelled(request_id) {
+        let mut attempts = 0;
+        while !self.drop_cancelled(request_id, &mut attempts) {
             if left.changed().await.is_err() {
-                return;
+                break;
             }
         }
+        attempts
     }
 
-    /// Drops what waits to give this login up. Whether nothing else is to be said of it.
-    fn drop_cancelled(&self, request_id: &str) -> bool {
+    /// Drops what waits to give this login up, after so many `attempts`. Whether nothing else is to be said of it.
+    fn drop_cancelled(&self, request_id: &str, attempts: &mut u32) -> bool {
         let cancelled = i32::from(v1::Outcome::Cancelled);
         let mut waiting = self.waiting();
         if !waiting.of_login.contains_key(request_id) {
@@ -197,10 +213,11 @@ impl Outcomes {
         }
         let gone = waiting
             .drop_if(|report| report.message.request_id == request_id && report.message.outcome == cancelled);
+        *attempts = gone.iter().map(|report| report.attempts).fold(*attempts, u32::max);
         let is_settled = !waiting.of_login.contains_key(request_id);
         drop(waiting);
-        if gone > 0 {
-            self.left.send_modify(|left| *left -= gone);
+        if !gone.is_empty() {
+            self.left.send_modify(|left| *left -= gone.len());
         }
         is_settled
     }
@@ -263,7 +280,7 @@ impl Outcomes {
         let now = Instant::now();
         let mut waiting = self.waiting();
         let is_old = waiting.queue.front().is_some_and(|report| report.is_old(now));
-        let old = if is_old { waiting.drop_if(|report| report.is_old(now)) } else { 0 };
+        let old = if is_old { waiting.drop_if(|report| report.is_old(now)).len() } else { 0 };
         waiting.wake(now);
         let free = waiting.queue.iter().position(|report| !waiting.busy.contains(report.login()));
         let next = match free.and_then(|at| waiting.queue.remove(at)) {
@@ -290,7 +307,7 @@ impl Outcomes {
                 waiting.queue.push_front(report);
                 false
             }
-            Sent::Unknown(report) if report.unknown + 1 < UNKNOWN_TRIES => {
+            Sent::Unknown(report) if report.unknown + 1 < report.unknown_tries => {
                 let due = Instant::now() + FIRST_WAIT * 2_u32.pow(report.unknown);
                 waiting.rests += 1;
                 let key = (due, waiting.rests);

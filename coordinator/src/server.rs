@@ -20,6 +20,7 @@ use usher_proto::v1::{
 use usher_runtime::{
     clock::{Clock, SystemClock},
     config::ListenAddr,
+    doors::{Doors, Knock, TcpKnock},
     identity::Role,
     net::{CONNECTION_WINDOW_BYTES, Incoming, Limits, STREAM_WINDOW_BYTES, bind},
     shutdown::{SHUTDOWN_DEADLINE, Shutdown},
@@ -38,7 +39,7 @@ use crate::{
     links::Links,
     listening::ListeningFile,
     metrics::{FarmFigures, Metrics},
-    placing::{self, Doors, Teller},
+    placing::{self, Teller},
     policy_file,
     pool_history::PoolHistory,
     publish::{self, Feed},
@@ -48,7 +49,6 @@ use crate::{
     virtual_hosts::VirtualHosts,
 };
 
-pub use crate::placing::{Knock, TcpKnock};
 pub use crate::store_follow::SharedPart;
 
 /// Pings on idle connections, so that a host without power is noticed.

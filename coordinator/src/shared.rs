@@ -8,19 +8,12 @@ use std::sync::{
 use arc_swap::ArcSwap;
 use tokio::sync::mpsc;
 use usher_placement::{farm::Snapshot, reservation::Ledger};
-use usher_runtime::clock::Clock;
+use usher_runtime::{clock::Clock, doors::Doors};
 use usher_types::{BootTime, DecisionId};
 
 use crate::{
-    config::CoordinatorConfig,
-    farm_command::FarmCommand,
-    history::History,
-    in_flight::InFlight,
-    links::Links,
-    metrics::Metrics,
-    placing::{Doors, Teller},
-    publish::Feed,
-    virtual_hosts::VirtualHosts,
+    config::CoordinatorConfig, farm_command::FarmCommand, history::History, in_flight::InFlight,
+    links::Links, metrics::Metrics, placing::Teller, publish::Feed, virtual_hosts::VirtualHosts,
 };
 
 /// What every call can reach.

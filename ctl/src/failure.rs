@@ -17,12 +17,14 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tonic::{Code, Status};
-use usher_proto::error::{error_info, reason, retry_after};
+use usher_proto::error::{HOSTS_HEARD, HOSTS_REGISTERED, KEPT_HOSTS, error_info, reason, retry_after};
 
 use crate::output::text::{clean, duration};
 
 /// What stands before a host's name in the metadata of an error.
 const HOST_KEY: &str = "host:";
+/// How much of the farm a refusal knows of: told in words.
+const COUNTS: [&str; 3] = [HOSTS_HEARD, HOSTS_REGISTERED, KEPT_HOSTS];
 
 /// Why a command did not do what it was asked for.
 #[derive(Debug)]
@@ -177,15 +179,34 @@ impl Refusal {
         for (name, value) in &self.metadata {
             if let Some(host) = name.strip_prefix(HOST_KEY) {
                 let _ = write!(text, "\n  {}: {}", clean(host), clean(value));
-            } else if !self.message.contains(value.as_str()) && !self.operation.contains(value.as_str()) {
+            } else if !COUNTS.contains(&name.as_str())
+                && !self.message.contains(value.as_str())
+                && !self.operation.contains(value.as_str())
+            {
                 let _ = write!(text, "\n  {}: {}", clean(name), clean(value));
             }
         }
+        text += &self.view();
         if let Some(after) = self.retry_after {
             let _ = write!(text, "\ntry again after {}", duration(after));
         }
         if let Some(hint) = hint(&self.reason) {
             let _ = write!(text, "\nhint: {hint}");
+        }
+        text
+    }
+
+    /// What makes it one coordinator's no. Empty if it knows all of the farm.
+    fn view(&self) -> String {
+        let mut text = String::new();
+        let count = |name| self.metadata.get(name).and_then(|count| count.parse::<u32>().ok());
+        if let (Some(heard), Some(registered)) = (count(HOSTS_HEARD), count(HOSTS_REGISTERED))
+            && heard < registered
+        {
+            let _ = write!(text, "\nthe coordinator hears {heard} of {registered} hosts");
+        }
+        if let Some(kept) = count(KEPT_HOSTS) {
+            let _ = write!(text, "\n{kept} of these may have room that another coordinator can give");
         }
         text
     }
@@ -277,6 +298,26 @@ mod tests {
             text,
             "error: placing in pool desk was refused: MAX_USERS\n  every host is full\n  app1: MAXUSERS: 50 of \
              50\\u{7}\ntry again after 2.0s\nhint: `usherctl hosts` shows the users of each host, `usherctl host show HOST` its limit"
+        );
+    }
+
+    #[test]
+    fn a_refusal_by_what_one_coordinator_sees_says_so_and_one_by_all_of_the_farm_does_not() {
+        let counted = |heard: &str, kept: Option<&str>| {
+            let counts = [(HOSTS_HEARD, Some(heard)), (HOSTS_REGISTERED, Some("9")), (KEPT_HOSTS, kept)];
+            let counts =
+                counts.into_iter().filter_map(|(key, count)| Some((key.to_owned(), count?.to_owned())));
+            let status =
+                error::status(Code::ResourceExhausted, reason::MAX_USERS, "full", counts.collect(), None);
+            refused(&status).for_people().lines().skip(2).map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(counted("9", None).len(), 1, "the hint alone");
+        assert_eq!(
+            counted("3", Some("2"))[..2],
+            [
+                "the coordinator hears 3 of 9 hosts",
+                "2 of these may have room that another coordinator can give"
+            ]
         );
     }
 

@@ -265,6 +265,48 @@ async fn a_busy_host_is_answered_as_often_as_there_is_no_better_one() {
 }
 
 #[tokio::test]
+async fn a_failover_goes_to_no_host_that_its_request_excluded() {
+    let (scene, library) = set(vec![Said::Host("h1")], PATIENT).await;
+    let placement = library.place(login("a").exclude(["h9"])).await.unwrap();
+    // One answer is nonsense, so another one is asked.
+    scene.now_say(vec![Said::Host("h9"), Said::Host("h2")]);
+    let other = library.failover(&placement, Cause::Unreachable).await.unwrap();
+    assert_eq!((other.host_id(), other.attempts()), ("h2", 2));
+    assert_eq!(scene.asked().last().unwrap().tried, ["h9"], "beside the host that it comes from");
+    // Of a dry run it is another dry run: a question for a place, which reserves nothing.
+    scene.now_say(vec![Said::Host("h1"), Said::Host("h2")]);
+    let placement = library.place(login("b").dry_run()).await.unwrap();
+    let other = library.failover(&placement, Cause::Unreachable).await.unwrap();
+    assert_eq!(other.host_id(), "h2");
+    assert_eq!(scene.asked().last().unwrap().tried, [""; 0], "it is no failover");
+    assert!(library.flush(LONG).await);
+    assert_eq!(scene.reports(), []);
+}
+
+#[tokio::test]
+async fn an_end_that_nobody_knows_of_is_said_to_each_once() {
+    let (scene, library) = set(vec![Said::Host("h1")], PATIENT).await;
+    let placement = library.place(login("a")).await.unwrap();
+    *scene.known_to.lock().unwrap() = Some(usize::MAX);
+    let began = Instant::now();
+    library.report(&placement, Outcome::Ended);
+    assert!(library.flush(LONG).await);
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    let mut told: Vec<usize> = scene.reports.lock().unwrap().iter().map(|(by, _)| *by).collect();
+    told.sort_unstable();
+    assert_eq!(told, [0, 1]);
+}
+
+#[tokio::test]
+async fn one_that_goes_down_in_order_is_left_for_the_other_one() {
+    let leaves = Said::No(Code::Unavailable, reason::SHUTTING_DOWN, Some(Duration::from_millis(100)));
+    let (scene, library) = set(vec![leaves, Said::Host("h1")], PATIENT).await;
+    let placement = library.place(login("a")).await.unwrap();
+    assert_eq!((placement.host_id(), placement.attempts()), ("h1", 2));
+    assert_ne!(scene.asked()[0].by, scene.asked()[1].by);
+}
+
+#[tokio::test]
 async fn what_a_try_without_an_answer_may_have_left_is_taken_back() {
     // Another one says no.
     let (scene, library) = set(vec![Said::Nothing, FULL], PATIENT).await;

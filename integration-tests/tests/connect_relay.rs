@@ -39,12 +39,17 @@ async fn accepted(listener: &TcpListener) -> TcpStream {
 }
 
 fn start(farm: &Farm, arguments: &[&str]) -> Child {
+    start_at(farm, &farm.coordinator.grpc.to_string(), arguments)
+}
+
+/// It asks these coordinators.
+fn start_at(farm: &Farm, coordinators: &str, arguments: &[&str]) -> Child {
     let settings = farm.folder().join("client.toml");
     std::fs::write(&settings, "").unwrap();
     let mut command = Command::new(binary("usherctl"));
     command.env_remove("USHER_COORDINATORS").env_remove("USHER_CONFIG");
     command.env("XDG_CACHE_HOME", farm.folder());
-    command.arg("--config").arg(settings).args(["--coordinator", &farm.coordinator.grpc.to_string()]);
+    command.arg("--config").arg(settings).args(["--coordinator", coordinators]);
     command.args(["connect", "--pool", "desk"]).args(arguments);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     command.spawn().unwrap()
@@ -275,6 +280,19 @@ async fn a_client_that_goes_first_gives_its_place_back_and_one_that_goes_later_e
             shows_places(&farm, "h1", 0).await;
         }
     }
+}
+
+#[tokio::test]
+async fn an_outcome_is_told_to_whoever_gave_the_place_though_another_one_is_asked_first() {
+    let (other, farm) = (Farm::start().await, Farm::start().await);
+    let (listener, port) = door().await;
+    let _host = host(&farm, "h1", port, 1).await;
+    let child = start_at(&farm, &format!("{},{}", other.coordinator.grpc, farm.coordinator.grpc), &[]);
+    let _server = accepted(&listener).await;
+    shows_places(&farm, "h1", 1).await;
+    kill_process(Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()).unwrap(), Signal::HUP).unwrap();
+    exited(&ended(child).await, 0);
+    shows_places(&farm, "h1", 0).await;
 }
 
 #[tokio::test]

@@ -20,7 +20,7 @@ pub const DOMAIN: &str = "usher.v1";
 pub const HOSTS_HEARD: &str = "hosts_heard";
 /// As above: how many are registered.
 pub const HOSTS_REGISTERED: &str = "hosts_registered";
-/// As above: how many of the named hosts keep what is free of them for coordinators that have lost them, or have given this
+/// As above: how many of the full hosts keep what is free of them for coordinators that have lost them, or have given this
 /// one its share. Absent: none.
 pub const KEPT_HOSTS: &str = "kept_hosts";
 

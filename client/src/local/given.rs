@@ -16,6 +16,8 @@ use usher_types::{BootTime, EndReason, RequestId};
 const FAILED_FOR: Duration = Duration::from_secs(60);
 /// Logins given out here that are counted at most; beyond that those are forgotten whose time is over first.
 const MOST_PLACES: usize = 100_000;
+/// So many that have ended are worth a walk over all.
+const MANY_ENDED: usize = 1000;
 /// Places that are moved under one lock.
 const AT_ONCE: usize = 256;
 
@@ -27,6 +29,8 @@ pub(super) type Key = (BootTime, RequestId);
 pub(super) struct Given {
     places: HashMap<RequestId, (BootTime, Arc<Grant>)>,
     by_end: BTreeSet<Key>,
+    /// Places that have ended since what remembers them was last tidied up.
+    ended: usize,
     /// Hosts, with the instant at which that is forgotten.
     failed: HashMap<String, BootTime>,
 }
@@ -51,6 +55,7 @@ impl Given {
         if let Some((until, grant)) = self.places.remove(&request_id) {
             grant.end(reason, now);
             self.by_end.remove(&(until, request_id));
+            self.ended += 1;
         }
     }
 
@@ -65,7 +70,17 @@ impl Given {
         let first = self.by_end.pop_first().and_then(|(_, request_id)| self.places.remove(&request_id));
         if let Some((_, grant)) = first {
             grant.end(EndReason::Expired, then);
+            self.ended += 1;
         }
+    }
+
+    /// Whether so many have ended that those are to be forgotten. It is said once.
+    pub(super) fn is_littered(&mut self) -> bool {
+        let is_littered = self.ended > self.places.len().max(MANY_ENDED);
+        if is_littered {
+            self.ended = 0;
+        }
+        is_littered
     }
 
     /// Moves some of the places after `from`. After which the next are; absent: there are no more.

@@ -130,6 +130,19 @@ async fn a_place_counts_until_its_time_is_over_or_its_end_is_said() {
 }
 
 #[tokio::test]
+async fn what_has_ended_does_not_fill_the_memory() {
+    let local = knowing(&known(vec![told("a")]));
+    for number in 0..3000 {
+        host_of(&local, request(&format!("r{number}")), AS_OF).await.unwrap();
+        local.report(&format!("r{number}"), Outcome::Cancelled, AS_OF);
+    }
+    let ledger = local.built.lock().unwrap().as_ref().unwrap().ledger.clone();
+    let remembered =
+        (0..3000).filter(|number| ledger.get(&request(&format!("r{number}")).token).is_some()).count();
+    assert!((1..=1500).contains(&remembered), "{remembered}");
+}
+
+#[tokio::test]
 async fn a_host_that_logins_fail_on_comes_last_for_a_minute() {
     let local = knowing(&known(vec![told("a"), told("b")]));
     local.failed_on("a", AS_OF);
@@ -234,7 +247,7 @@ fn a_decision_that_is_cut_off_gives_up_the_place_that_it_holds() {
     let places = || built.snapshot.find_host("a").map(|(pool, at)| pool.members.cells[at].load().places());
     for cut_off in 0..3 {
         let mut running = Running::new(&built, request(&format!("r{cut_off}")));
-        assert!(matches!(running.step(&HashMap::new()), Step::Ask(_)));
+        assert!(matches!(running.step(&Doors::default()), Step::Ask(_)));
         assert_eq!(places().unwrap(), 1);
         drop(running);
         assert_eq!(places().unwrap(), 0, "{cut_off}");

@@ -109,6 +109,27 @@ async fn a_place_that_nobody_knows_is_spoken_of_for_some_seconds_and_holds_up_no
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_place_that_nobody_need_know_is_spoken_of_once() {
+    let outcomes = Outcomes::default();
+    outcomes.add(report("a").said_once());
+    let taken = all_next(&outcomes);
+    outcomes.give_back("a", Sent::Again(taken[0].clone()));
+    let taken = all_next(&outcomes);
+    assert_eq!(ids(&taken), ["a"], "silence is no answer");
+    outcomes.give_back("a", Sent::Unknown(taken[0].clone()));
+    outcomes.all_sent().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_again_for_a_login_hears_of_the_attempts_that_are_taken_back_no_more() {
+    let outcomes = Outcomes::default();
+    outcomes.add(ends_with("a", v1::Outcome::Cancelled).after(3));
+    outcomes.add(ends_with("a", v1::Outcome::Cancelled).after(2));
+    assert_eq!(outcomes.settled("a").await, 3);
+    assert_eq!(outcomes.settled("a").await, 0, "nothing waits any more");
+}
+
+#[tokio::test(start_paused = true)]
 async fn when_nobody_answers_it_is_waited_ever_longer_and_one_answer_ends_it() {
     let mut silence = Silence::default();
     assert!(!silence.lasts());

@@ -25,7 +25,8 @@ enum Act {
     Cut(usize),
     Join(usize),
     Comes(usize),
-    Goes(usize),
+    /// Whether its gateway says so.
+    Goes(usize, bool),
     Cancelled(usize),
     AgentRestarts,
     Reboots,
@@ -36,7 +37,7 @@ enum Act {
 impl Act {
     /// The others are the same whatever has happened: the farm need not be played up to them.
     fn depends_on_what_happened(&self) -> bool {
-        matches!(self, Self::Join(_) | Self::Comes(_) | Self::Goes(_) | Self::Cancelled(_) | Self::Reboots)
+        matches!(self, Self::Join(_) | Self::Comes(_) | Self::Goes(..) | Self::Cancelled(_) | Self::Reboots)
     }
 }
 
@@ -50,7 +51,7 @@ fn act() -> impl Strategy<Value = Act> {
         4 => coordinator.clone().prop_map(Act::Cut),
         2 => coordinator.clone().prop_map(Act::Join),
         3 => any.clone().prop_map(Act::Comes),
-        2 => any.clone().prop_map(Act::Goes),
+        2 => (any.clone(), prop::bool::ANY).prop_map(|(number, is_told)| Act::Goes(number, is_told)),
         1 => any.prop_map(Act::Cancelled),
         1 => Just(Act::AgentRestarts),
         1 => prop_oneof![3 => Just(Act::AgentRestarts), 1 => Just(Act::Reboots)],
@@ -71,6 +72,8 @@ struct Login {
     is_alive: bool,
     /// Its user is on the host.
     is_here: bool,
+    /// Its user has been there.
+    has_come: bool,
 }
 
 /// What is true, and the text that makes it so.
@@ -125,7 +128,15 @@ impl Truth {
                     format!("place desk user=u{number} request=R{number} cost={cost} as {}", label(number));
                 self.line(&format!("via c{} {call}", via + 1));
                 let is_known = !self.is_cut[via];
-                let login = Login { via, cost, is_blind: false, is_known, is_alive: true, is_here: false };
+                let login = Login {
+                    via,
+                    cost,
+                    is_blind: false,
+                    is_known,
+                    is_alive: true,
+                    is_here: false,
+                    has_come: false,
+                };
                 self.asked.push(login);
                 self.logins.push(None);
             }
@@ -145,12 +156,15 @@ impl Truth {
                 if let Some(number) = self.pick(number, |login| login.is_alive && !login.is_here) {
                     self.line(&format!("session s1 +u{number}"));
                     let login = self.login(number);
-                    (login.is_alive, login.is_here) = (false, true);
+                    (login.is_alive, login.is_here, login.has_come) = (false, true, true);
                 }
             }
-            Act::Goes(number) => {
+            Act::Goes(number, is_told) => {
                 if let Some(number) = self.pick(number, |login| login.is_here) {
                     self.line(&format!("session s1 -u{number}"));
+                    if is_told {
+                        self.line(&format!("outcome {} ended", label(number)));
+                    }
                     self.login(number).is_here = false;
                 }
             }
@@ -236,7 +250,7 @@ impl Truth {
             // A coordinator that is frozen does not hear that it was given up.
             Some("outcome_unknown") => {
                 if let Some(login) = number_of(&event["name"]).and_then(|n| self.logins[n].as_mut()) {
-                    login.is_alive = true;
+                    login.is_alive = !login.has_come;
                 }
             }
             Some("state_changed") if event["to"] == "OFFLINE" => {

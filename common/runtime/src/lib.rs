@@ -9,6 +9,7 @@ pub mod aside;
 pub mod backoff;
 pub mod clock;
 pub mod config;
+pub mod doors;
 pub mod identity;
 pub mod net;
 pub mod shutdown;

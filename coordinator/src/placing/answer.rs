@@ -123,8 +123,8 @@ pub(super) fn refused(refusal: &Refusal, record: Option<&DecisionRecord>, reques
         metadata.insert(error::HOSTS_HEARD.to_owned(), record.pool.hosts_heard.to_string());
         metadata.insert(error::HOSTS_REGISTERED.to_owned(), record.pool.hosts_registered.to_string());
     }
-    if refusal.kept_hosts() > 0 {
-        metadata.insert(error::KEPT_HOSTS.to_owned(), refusal.kept_hosts().to_string());
+    if refusal.kept_hosts > 0 {
+        metadata.insert(error::KEPT_HOSTS.to_owned(), refusal.kept_hosts.to_string());
     }
     let (code, name) = (refusal_code(refusal.kind), refusal.kind.reason());
     error::status(code, name, message, metadata, refusal.retry_after)

@@ -5,7 +5,6 @@
 //! its answer, the place is taken back.
 
 mod answer;
-mod doors;
 mod tell;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -23,8 +22,6 @@ use usher_proto::{self as proto, v1};
 use usher_types::{BootTime, DecisionId};
 
 pub(crate) use answer::{unknown_pool, wire_reason};
-pub(crate) use doors::Doors;
-pub use doors::{Knock, TcpKnock};
 pub(crate) use tell::{Teller, all as tell, tell_hosts};
 
 use crate::{history::NewDecision, layers::Deadline, metrics::ConsentAnswer, shared::Shared};
@@ -113,6 +110,7 @@ impl<'a> Running<'a> {
                     self.call.confirmed(exists);
                 }
                 Step::TryDoors { doors, within } => {
+                    let doors = doors.into_iter().map(|door| (door.host_id, door.endpoints)).collect();
                     self.shared.doors.try_all(doors, within, &self.shared.clock).await;
                 }
                 Step::Wait(time) => tokio::time::sleep(time).await,

@@ -18,7 +18,10 @@ use usher_placement::{
     farm::{Farm, PoolApply},
     reservation::Ledger,
 };
-use usher_runtime::clock::{Clock, ManualClock};
+use usher_runtime::{
+    clock::{Clock, ManualClock},
+    doors::Doors,
+};
 use usher_types::{
     BootId, BootTime, Endpoint, GatewayId, Hello, HostId, HostName, Load, PolicyChange, PoolName, RequestId,
     Token,
@@ -31,7 +34,7 @@ use crate::{
     in_flight::InFlight,
     links::Links,
     metrics::Metrics,
-    placing::{Doors, Teller},
+    placing::Teller,
     publish::Feed,
     shared::Shared,
     store::{

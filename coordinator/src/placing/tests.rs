@@ -128,7 +128,8 @@ fn room_that_others_may_give_is_said() {
     use usher_placement::decision::{Excluded, Refusal, RefusalKind};
 
     let hosts = vec![(0, Excluded::KeptForOthers), (1, Excluded::OutOfShare), (2, Excluded::CellFull)];
-    let refusal = Refusal { kind: RefusalKind::MaxUsers, hosts, at_limit: Vec::new(), retry_after: None };
+    let (kind, at_limit, retry_after) = (RefusalKind::MaxUsers, Vec::new(), None);
+    let refusal = Refusal { kind, hosts, at_limit, kept_hosts: 2, retry_after };
     let status = super::answer::refused(&refusal, None, &testing::request("r1"));
     assert_eq!(usher_proto::error::error_info(&status).unwrap().metadata["kept_hosts"], "2");
 }

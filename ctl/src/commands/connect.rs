@@ -136,9 +136,13 @@ async fn connect_and_relay(mut farm: Farm, mut client: Client, arguments: &Argum
         gone = client.gone() => Err(gone),
     };
     let stream = match found {
-        Ok(found) => found?,
+        Ok(Ok(stream)) => stream,
+        Ok(Err(failure)) => {
+            farm.last_words(LAST_WORD).await;
+            return Err(failure);
+        }
         Err(Gone) => {
-            farm.tell(v1::Outcome::Cancelled, None);
+            farm.cancel();
             farm.last_words(LAST_WORD).await;
             return Ok(());
         }
@@ -174,7 +178,7 @@ async fn find(farm: &mut Farm, arguments: &Arguments) -> Result<TcpStream, Failu
         };
         faults.push(format!("{}: {}", clean(&farm.host_name()), fault.text));
         let may_go_on = arguments.host.is_none() && faults.len() < arguments.tries as usize;
-        let next = if may_go_on { farm.failover(fault.cause).await } else { Err(last(farm, &fault).await) };
+        let next = if may_go_on { farm.failover(fault.cause).await } else { Err(last(farm, &fault)) };
         if let Err(failure) = next {
             return Err(after_faults(&faults, failure));
         }
@@ -195,9 +199,8 @@ async fn try_door(farm: &Farm, arguments: &Arguments) -> Result<TcpStream, Fault
 }
 
 /// No further host is tried: its failure is told all the same.
-async fn last(farm: &mut Farm, fault: &Fault) -> Failure {
+fn last(farm: &mut Farm, fault: &Fault) -> Failure {
     farm.tell(v1::Outcome::Failed, Some(fault.cause));
-    farm.last_words(LAST_WORD).await;
     Failure::Check("no other host is tried".to_owned())
 }
 

@@ -25,7 +25,7 @@ CONNECT_S = 3.0
 BETWEEN_ROUNDS_S = 0.2
 # A coordinator that is back is found at once, not after minutes.
 CHANNEL = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000)]
-# Nobody answered, or whoever did cannot tell yet. Everything else is an answer, and the others would give the same.
+# Nobody answered, or whoever did cannot tell yet. Every other no is one that all would give, but for room that is theirs.
 ASK_AGAIN = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED}
 Outcome = agent_pb2.Outcome
 Cause = agent_pb2.FailoverCause
@@ -57,8 +57,7 @@ class Usher:
     def call(self, method, request, deadline_s):
         """Asks one after the other until one answers, at most this long in all. The request id stays the same and the
         attempt is counted, so that a place given in an answer that was lost is found again, not given twice."""
-        deadline = time.monotonic() + deadline_s
-        last, first = None, self.answering
+        deadline, last, first = time.monotonic() + deadline_s, None, self.answering
         for attempt in itertools.count():
             number = (first + attempt) % len(self.stubs)
             left_s = deadline - time.monotonic()
@@ -73,7 +72,8 @@ class Usher:
                 self.answering = number
                 return answer
             except grpc.RpcError as error:
-                if error.code() not in ASK_AGAIN:
+                info = details(error, error_details_pb2.ErrorInfo)
+                if error.code() not in ASK_AGAIN and not (info and "kept_hosts" in info.metadata):
                     raise
                 last = error
             if (attempt + 1) % len(self.stubs) == 0:

@@ -14,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tower::Service;
 use turmoil::net::{TcpListener, TcpStream};
-use usher_coordinator::server::Knock;
+use usher_runtime::doors::Knock;
 use usher_runtime::net::{Accept, ConnectError, Dial, Dialing, Timeouts};
 
 /// Where coordinators listen.

@@ -71,10 +71,14 @@ pub struct Refusal {
     pub hosts: Vec<(u32, Excluded)>,
     /// Every host with as many logons in progress as it may have, by position.
     pub at_limit: Vec<u32>,
+    /// Hosts that may have room which only other coordinators may give, of those that were looked at: each is full for this one.
+    pub kept_hosts: u32,
     /// When it may be worth while to try again. Absent: not before somebody has changed something.
     pub retry_after: Option<Duration>,
 }
 
+/// Holders that are looked at where all may be full.
+const LOOKED_AT: usize = 256;
 /// Hosts named in a refusal: enough to see what is wrong, and little enough for the trailers of an answer.
 const NAMED_HOSTS: usize = 16;
 /// When to try again where only hearing from hosts is missing: they report every few seconds, and a login waits.
@@ -93,30 +97,27 @@ impl Refusal {
         let is_full = |(_, why): &(u32, Excluded)| {
             !why.is_by_request() && !matches!(why, Excluded::OutOfService(_)) && why.is_full()
         };
-        let named: Vec<(u32, Excluded)> = holders.clone().take(NAMED_HOSTS).collect();
-        if !may_be_at_limit && named.iter().any(is_full) {
-            return Self::full(assessment, named);
+        let first: Vec<(u32, Excluded)> = holders.clone().take(LOOKED_AT).collect();
+        if !may_be_at_limit && first.iter().any(is_full) {
+            return Self::full(assessment, first);
         }
         let all: Vec<(u32, Excluded)> = holders.collect();
         let holders = || all.iter().copied();
-        let at_limit = || holders().filter(|(_, why)| *why == Excluded::MaxPending).map(|(n, _)| n);
+        let at_limit = holders().filter(|(_, why)| *why == Excluded::MaxPending).map(|(n, _)| n).collect();
         match kind(holders().map(|(_, why)| why)) {
-            RefusalKind::MaxUsers => Self { at_limit: at_limit().collect(), ..Self::full(assessment, named) },
-            kind => Self { hosts: named, at_limit: at_limit().collect(), ..Self::plain(kind) },
+            RefusalKind::MaxUsers => Self { at_limit, ..Self::full(assessment, all) },
+            kind => Self { hosts: holders().take(NAMED_HOSTS).collect(), at_limit, ..Self::plain(kind) },
         }
     }
 
-    fn full(assessment: &Assessment<'_>, named: Vec<(u32, Excluded)>) -> Self {
-        let mut refusal = Self { hosts: named, ..Self::plain(RefusalKind::MaxUsers) };
-        if refusal.hosts.iter().any(|(position, why)| passes_soon(assessment, *position, *why)) {
-            refusal.retry_after = Some(RETRY_SOON);
-        }
-        refusal
-    }
-
-    /// How many of the named hosts may have room that only other coordinators may give: each is full for this one.
-    pub fn kept_hosts(&self) -> usize {
-        self.hosts.iter().filter(|(_, why)| why.is_others()).count()
+    /// At least one of these holders is full.
+    fn full(assessment: &Assessment<'_>, mut holders: Vec<(u32, Excluded)>) -> Self {
+        let others = || holders.iter().filter(|(_, why)| why.is_others());
+        let kept_hosts = u32::try_from(others().count()).unwrap_or(u32::MAX);
+        let passes_soon = others().any(|(position, why)| passes_soon(assessment, *position, *why));
+        holders.truncate(NAMED_HOSTS);
+        let refusal = Self { hosts: holders, kept_hosts, ..Self::plain(RefusalKind::MaxUsers) };
+        if passes_soon { Self { retry_after: Some(RETRY_SOON), ..refusal } } else { refusal }
     }
 
     /// A refusal that no host is to blame for.
@@ -131,7 +132,7 @@ impl Refusal {
             | RefusalKind::AllRestricted
             | RefusalKind::AllExcluded => None,
         };
-        Self { kind, hosts: Vec::new(), at_limit: Vec::new(), retry_after }
+        Self { kind, hosts: Vec::new(), at_limit: Vec::new(), kept_hosts: 0, retry_after }
     }
 
     /// Where only logons in progress are in the way: says to try again when the first of them ends at the latest.

@@ -113,12 +113,14 @@ impl Assessment<'_> {
         let reading = host.reading.as_deref();
         let listed = reading.map_or(0, |reading| reading.listed_pending_users);
         let held_back = reading.map_or(0, |reading| reading.held_back_users);
+        // What was listed and has ended here since gives nothing back: the host may have given it to another.
+        let listed_still = self.inputs().pool.members.cells[position].listed().users;
         // Users that are not known leave nothing free.
         let used = word.users().unwrap_or(limit).saturating_add(listed);
         Share {
             free: limit.saturating_sub(used).saturating_sub(held_back),
             coordinators: reading.map_or(1, |reading| reading.coordinators),
-            own: word.pending_users().saturating_add(host.unheard_users).saturating_sub(listed),
+            own: word.pending_users().saturating_add(host.unheard_users).saturating_sub(listed_still),
         }
     }
 
@@ -127,10 +129,11 @@ impl Assessment<'_> {
         let reading = host.reading.as_deref();
         let listed = reading.map_or(0, |reading| reading.listed_places);
         let held_back = reading.map_or(0, |reading| reading.held_back_places);
+        let listed_still = self.inputs().pool.members.cells[position].listed().places;
         Share {
             free: limit.saturating_sub(listed).saturating_sub(held_back),
             coordinators: reading.map_or(1, |reading| reading.coordinators),
-            own: word.places().saturating_add(host.unheard_places).saturating_sub(listed),
+            own: word.places().saturating_add(host.unheard_places).saturating_sub(listed_still),
         }
     }
 

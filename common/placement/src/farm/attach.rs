@@ -223,7 +223,9 @@ impl Farm {
         if !same_boot {
             // Nothing that was measured or promised in an earlier boot is true in this one. What was given while the host was
             // away may have been given in this boot, and its user may come.
-            for grant in self.ledger.on_host(&hello.host_id).iter().filter(|grant| !grant.untold) {
+            for grant in
+                self.ledger.on_host(&hello.host_id).iter().filter(|grant| !grant.may_outlive_a_boot())
+            {
                 grant.end(EndReason::HostLost, self.last_tick);
             }
             entry.view.reading = None;

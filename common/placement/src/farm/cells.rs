@@ -161,13 +161,31 @@ pub struct CellChange {
     pub places: i64,
 }
 
-/// Cells in one block: two kibibytes, which a single host that is left of them may keep.
+/// What a host has listed of the places that count in its cell.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Listed {
+    /// Their users.
+    pub users: u32,
+    /// How many there are.
+    pub places: u32,
+}
+
+const LISTED_USERS_SHIFT: u32 = 32;
+
+impl Listed {
+    fn packed(self) -> u64 {
+        u64::from(self.users) << LISTED_USERS_SHIFT | u64::from(self.places)
+    }
+}
+
+/// Cells in one block: four kibibytes, which a single host that is left of them may keep.
 const BLOCK: usize = 256;
 
 type Block = Arc<[AtomicU64]>;
 
+/// For each cell a word, and after all of these for each what its host has listed of it.
 fn block(cells: usize) -> Block {
-    (0..cells).map(|_| AtomicU64::new(0)).collect()
+    (0..2 * cells).map(|_| AtomicU64::new(0)).collect()
 }
 
 /// The cell of one host.
@@ -194,7 +212,7 @@ impl CellRow {
     /// A cell of a host of which nothing is known.
     pub(super) fn add(&mut self) -> HostCell {
         let next = match &self.last {
-            Some(last) if last.at + 1 < last.block.len() => {
+            Some(last) if last.at + 1 < last.block.len() / 2 => {
                 HostCell { block: last.block.clone(), at: last.at + 1 }
             }
             _ => HostCell { block: block(BLOCK), at: 0 },
@@ -238,6 +256,37 @@ impl HostCell {
 
     fn word(&self) -> &AtomicU64 {
         &self.block[self.at]
+    }
+
+    fn listed_word(&self) -> &AtomicU64 {
+        &self.block[self.block.len() / 2 + self.at]
+    }
+
+    /// What its host listed last of the places that count in it.
+    pub fn listed(&self) -> Listed {
+        let word = self.listed_word().load(Ordering::Acquire);
+        Listed { users: (word >> LISTED_USERS_SHIFT) as u32, places: word as u32 }
+    }
+
+    /// Its host lists a place of `users` users more. After it counts in the cell.
+    pub(crate) fn list(&self, users: u32) {
+        self.listed_word().fetch_add(Listed { users, places: 1 }.packed(), Ordering::AcqRel);
+    }
+
+    /// A place of `users` users that its host has listed counts no more, or is not listed any more. Before it leaves the cell.
+    pub(crate) fn unlist(&self, users: u32) {
+        self.listed_word().fetch_sub(Listed { users, places: 1 }.packed(), Ordering::AcqRel);
+    }
+
+    /// It was listed as so many users before.
+    pub(crate) fn relist(&self, before: u32, now: u32) {
+        let (before, now) = (Listed { users: before, places: 0 }, Listed { users: now, places: 0 });
+        self.listed_word().fetch_add(now.packed().wrapping_sub(before.packed()), Ordering::AcqRel);
+    }
+
+    /// Of a farm that is told, not heard: all that the host has listed counts.
+    pub(super) fn set_listed(&self, listed: Listed) {
+        self.listed_word().store(listed.packed(), Ordering::Release);
     }
 
     /// The numbers now.

@@ -38,7 +38,7 @@ use std::{
 pub use attach::{AttachRefused, Attached};
 use cells::CellRow;
 pub(crate) use cells::SeenWords;
-pub use cells::{CellChange, CellWord, HostCell};
+pub use cells::{CellChange, CellWord, HostCell, Listed};
 pub(crate) use columns::{Columns, NO_TIER, Ranked, lack};
 use grace::FROZEN_AFTER;
 pub use grace::{GRACE, Grace, HeardShare, STALE};

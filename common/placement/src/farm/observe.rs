@@ -44,7 +44,10 @@ impl Farm {
         change.users = reading.users;
         host.cell.apply(change);
         // Only now: whoever ends one of them takes it out of the cell, where it must be by then.
-        taken_over.into_iter().for_each(|grant| self.ledger.insert(grant));
+        for grant in taken_over {
+            grant.set_listed(true);
+            self.ledger.insert(grant);
+        }
         self.ledger.bound_host(host_id);
         let young_since = young_since(&pool.learned.costs(), measured_at);
         host.view.aged_places = self.ledger.aged_on(host_id, young_since);

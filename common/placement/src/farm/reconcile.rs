@@ -61,7 +61,10 @@ pub(super) fn reconcile(
             None if measured_at > grant.ends_at => EndReason::Expired,
             // It was given here, and counts until its time has passed: its message may still be on the way, or the host
             // has lost its book.
-            None => continue,
+            None => {
+                grant.set_listed(false);
+                continue;
+            }
         };
         if let Some(users) = grant.take(reason, measured_at) {
             change.pending_users -= i64::from(users);
@@ -115,6 +118,7 @@ fn confirm(grant: &Grant, place: &PendingPlace, change: &mut CellChange) {
         grant.cell.add_pending_users(more);
     }
     change.pending_users += grant.recount(place.counted_users) - i64::from(more);
+    grant.set_listed(true);
 }
 
 /// What a host's list is held against.

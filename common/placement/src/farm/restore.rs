@@ -63,12 +63,12 @@ pub struct LastKnown {
     pub held_back_places: u32,
     /// It had replicas. Which, it tells again.
     pub listed_replicas: bool,
-    /// What this coordinator had given on it, if that is all: it was stored as the coordinator stopped. Absent: it may have
+    /// What this coordinator had given on it and it had not listed, if that is all: it was stored as the coordinator stopped. Absent: it may have
     /// given more since.
     pub given: Option<Given>,
 }
 
-/// What a coordinator has given on one host, listed by the host or not.
+/// What a coordinator has given on one host and the host has not listed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Given {
     /// Users.
@@ -196,9 +196,10 @@ impl Farm {
 fn last_known(host: &HostEntry, was_offline: bool, as_it_stops: bool) -> LastKnown {
     let reading = host.view.reading.as_deref();
     let word = host.cell.load();
+    let listed = host.cell.listed();
     let given = Given {
-        users: word.pending_users().saturating_add(host.view.unheard_users),
-        places: word.places().saturating_add(host.view.unheard_places),
+        users: word.pending_users().saturating_add(host.view.unheard_users).saturating_sub(listed.users),
+        places: word.places().saturating_add(host.view.unheard_places).saturating_sub(listed.places),
     };
     LastKnown {
         facts: (*host.view.facts).clone(),

@@ -13,8 +13,8 @@ use usher_availability::Availability;
 use usher_types::{BootTime, Hello, HostMarks, Latency, Load, Replica};
 
 use super::{
-    CellChange, DrainMark, Farm, HostFacts, LatencyReading, Pool, PoolRecord, learned::PoolLearning,
-    registry::new_entry,
+    CellChange, DrainMark, Farm, HostFacts, LatencyReading, Listed, Pool, PoolRecord, Reading,
+    learned::PoolLearning, registry::new_entry,
 };
 use crate::{
     load::{LearnedCosts, Typical},
@@ -121,6 +121,12 @@ impl Farm {
             places: host.places.into(),
         };
         cell.apply(places);
+        // What it listed is told with its Load; what has ended since is not.
+        let listed = |reading: &Reading| Listed {
+            users: reading.listed_pending_users.min(host.pending_users),
+            places: reading.listed_places.min(host.places),
+        };
+        cell.set_listed(self.hosts[&host_id].view.reading.as_deref().map(listed).unwrap_or_default());
         if let Some(entry) = self.hosts.get_mut(&host_id) {
             (entry.view.unheard_users, entry.view.unheard_places) = (host.unheard_users, host.unheard_places);
             entry.view.aged_places = host.aged_places;

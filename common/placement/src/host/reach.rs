@@ -23,8 +23,10 @@ use super::book::Limits;
 const UNHEARD: Duration = Duration::from_millis(2500);
 /// After a gap on a stream that stayed open, ticks must have come for this long.
 const SETTLES: Duration = Duration::from_millis(2500);
-/// A Load that was sent so many report intervals before the last tick has arrived, or one after it has.
-const MAY_BE_LOST: u32 = 2;
+/// A coordinator ticks for as long as it may be hearing the host: until the host is OFFLINE to it at the longest. So a Load that
+/// was sent so many report intervals, and so much more, before the last tick has arrived, or one after it has.
+const MAY_BE_LOST_INTERVALS: u32 = 3;
+const MAY_BE_LOST_SLACK: Duration = Duration::from_secs(1);
 
 /// What is kept free for coordinators that are not heard.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -233,7 +235,7 @@ impl Reach {
 
     /// A tick came on the stream of the coordinator number `from`.
     pub(super) fn tick_heard(&mut self, from: usize, now: BootTime) {
-        let window = self.report_interval.saturating_mul(MAY_BE_LOST);
+        let window = self.report_interval.saturating_mul(MAY_BE_LOST_INTERVALS) + MAY_BE_LOST_SLACK;
         let Some(peer) = self.peer(from).filter(|peer| peer.has_stream) else { return };
         if peer.heard.is_some_and(|heard| now.since(heard) > UNHEARD) {
             peer.settles_at = now + SETTLES;
@@ -305,6 +307,8 @@ mod tests {
     use super::*;
 
     const INTERVAL: Duration = Duration::from_secs(5);
+    /// After this long a Load has arrived.
+    const WINDOW: Duration = Duration::from_secs(16);
 
     fn at(millis: u64) -> BootTime {
         BootTime::from_millis(1_000_000 + millis)
@@ -325,7 +329,7 @@ mod tests {
     /// Both have been heard for a while, and told that there is room for so many.
     fn both_told(room: u32) -> Reach {
         let mut reach = two();
-        let earlier = at(0).before(2 * INTERVAL);
+        let earlier = at(0).before(WINDOW);
         (0..2).for_each(|from| reach.stream_opened(from));
         tell(&mut reach, room, earlier);
         (0..2).for_each(|from| reach.tick_heard(from, at(0)));
@@ -340,6 +344,13 @@ mod tests {
     /// What is kept for the second one.
     fn for_c2(reach: &Reach, now: BootTime) -> u32 {
         reach.held_back(Some(0), limits(Some(100), None), now).users
+    }
+
+    /// The same, if its stream breaks now.
+    fn held_if_lost(reach: &Reach, now: BootTime) -> u32 {
+        let mut reach = reach.clone();
+        reach.stream_closed(1);
+        for_c2(&reach, now)
     }
 
     // rule: held-back
@@ -371,9 +382,10 @@ mod tests {
         let mut reach = both_told(9);
         tell(&mut reach, 4, at(500));
         tell(&mut reach, 4, at(5500));
-        reach.tick_heard(1, at(10_500));
-        reach.stream_closed(1);
-        assert_eq!(for_c2(&reach, at(10_500)), 2, "a Load of ten seconds before the last tick has come");
+        reach.tick_heard(1, at(13_500));
+        assert_eq!(held_if_lost(&reach, at(13_500)), 4, "it ticks for 13 s without hearing anything");
+        reach.tick_heard(1, at(16_500));
+        assert_eq!(held_if_lost(&reach, at(16_500)), 2, "a Load of 16 s before the last tick has come");
     }
 
     // rule: held-back-until

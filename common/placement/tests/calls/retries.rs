@@ -147,6 +147,48 @@ fn a_place_given_elsewhere_whose_seat_is_gone_is_decided_anew() {
     }
 }
 
+// rule: retry-asked
+#[test]
+fn a_place_that_was_taken_back_elsewhere_is_asked_for_again_of_the_same_host() {
+    let world = given_elsewhere();
+    let mut retry = world.call(request("r1"), None);
+    assert_eq!(retry.asked(&world).host_id.as_str(), "a");
+    retry.call.consent(Consent::Refused(RefusalReason::Ended));
+    // Both hosts are alike: it is chance that chooses, and neither is passed over.
+    let placed = loop {
+        match retry.step(&world) {
+            Step::Ask(ask) => {
+                assert!(ask.place.attempt > 1);
+                retry.call.consent(Consent::Admitted);
+            }
+            Step::Done(answer) => break answer.result.unwrap(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(!placed.is_repeat && placed.alternatives.len() == 1, "the other one is an alternative");
+    assert_eq!(world.ledger.live(), 1);
+}
+
+// rule: retry-asked
+#[test]
+fn a_retry_whose_caller_goes_away_takes_back_what_its_host_may_have_given_it() {
+    let world = given_elsewhere();
+    let mut retry = world.call(Request { attempt: 17, ..request("r1") }, None);
+    retry.asked(&world);
+    assert_eq!(words(&retry.call.give_up(world.now)), ["a end r1/17 Cancelled"]);
+    assert_eq!(world.ledger.live(), 0);
+    // Not if another retry has its answer by then.
+    let world = given_elsewhere();
+    let mut gone = world.call(Request { attempt: 17, ..request("r1") }, None);
+    gone.asked(&world);
+    let mut other = world.call(Request { attempt: 17, ..request("r1") }, None);
+    other.asked(&world);
+    other.call.consent(Consent::Admitted);
+    assert!(other.done(&world).result.unwrap().is_repeat);
+    assert!(gone.call.give_up(world.now).is_empty());
+    assert_eq!(world.ledger.live(), 1);
+}
+
 #[test]
 fn a_place_given_elsewhere_that_ends_while_its_host_is_asked_is_looked_up_again() {
     let world = given_elsewhere();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use usher_placement::decision::{Excluded, Flags, RefusalKind, Request};
 use usher_placement::farm::HostCell;
-use usher_types::{HostState, Load, PolicyChange};
+use usher_types::{EndReason, HostState, Load, PolicyChange};
 
 use crate::support::*;
 
@@ -73,10 +73,29 @@ fn a_host_that_cannot_be_asked_gives_each_coordinator_its_share() {
     let refused = sim.place(&ask("r3"));
     assert_eq!(refused.refusal().kind, RefusalKind::MaxUsers, "out of its share counts as full");
     assert_eq!(refused.refusal().hosts, [(0, Excluded::OutOfShare)]);
-    assert_eq!(refused.refusal().kept_hosts(), 1, "another coordinator may have room there");
+    assert_eq!(refused.refusal().kept_hosts, 1, "another coordinator may have room there");
     assert_eq!(refused.refusal().retry_after, Some(Duration::from_secs(1)), "it may be back in a moment");
     sim.attach("a");
     assert_eq!(sim.place(&ask("r4")).host(), "a", "with a stream the host is asked");
+}
+
+// rule: consent-share
+#[test]
+fn what_a_host_has_listed_gives_no_part_of_the_share_back_when_it_ends_here() {
+    for reason in [EndReason::Session, EndReason::Cancelled, EndReason::Failed, EndReason::Expired] {
+        let mut sim = limited(&[("a", 0)], 4);
+        assert_eq!(sim.place(&ask("r1")).host(), "a");
+        // 3 of 4 are free, and 1 of them may be given here if the stream breaks.
+        sim.report("a", Load { streams_held: 2, pending: vec![listed("r1", None, 1, 100)], ..users(0) });
+        sim.farm.detach(&id("a"), 1, None, sim.now);
+        // The host knows that its user came and went: another coordinator may have given the seat since.
+        sim.end("r1", reason);
+        assert_eq!(sim.place(&ask("r2")).host(), "a");
+        assert_eq!(sim.place(&ask("r3")).refusal().hosts, [(0, Excluded::OutOfShare)], "{reason:?}");
+        // What was given of the share and is given up may be given again.
+        sim.end("r2", reason);
+        assert_eq!(sim.place(&ask("r4")).host(), "a");
+    }
 }
 
 // rule: error-max-users
@@ -87,12 +106,12 @@ fn a_host_that_keeps_what_is_free_for_others_may_be_asked_again_soon() {
     sim.report("a", Load { held_back_users: 6, ..users(4) });
     let refused = sim.place(&ask("r2"));
     assert_eq!(refused.refusal().hosts[0], (0, Excluded::KeptForOthers));
-    assert_eq!((refused.refusal().kind, refused.refusal().kept_hosts()), (RefusalKind::MaxUsers, 1));
+    assert_eq!((refused.refusal().kind, refused.refusal().kept_hosts), (RefusalKind::MaxUsers, 1));
     assert_eq!(refused.refusal().retry_after, Some(Duration::from_secs(1)));
     sim.report("a", users(10));
     let refused = sim.place(&ask("r3"));
     assert_eq!(
-        (refused.refusal().kept_hosts(), refused.refusal().retry_after),
+        (refused.refusal().kept_hosts, refused.refusal().retry_after),
         (0, Some(Duration::from_secs(5)))
     );
 }

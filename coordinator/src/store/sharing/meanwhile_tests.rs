@@ -99,6 +99,26 @@ async fn of_two_certificates_bound_to_one_host_at_once_the_first_has_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn marks_do_not_move_to_a_host_whose_bond_was_another_coordinators_to_make() {
+    let (one, two) = pair().await;
+    // The host that the certificate app2 had before is drained.
+    two.store.write(vec![bind("app2", "old")]).await.unwrap();
+    two.store.put_drain(host("old"), drain(5)).await.unwrap();
+    one.copy_when(|copy| copy.drains.len() == 1 && copy.bindings.len() == 1).await;
+    one.link.cut(true);
+    one.until(LinkState::Away).await;
+    let moved = Write::MoveMarks(host("old"), host("a"));
+    one.store.write_or_owe(vec![bind_instead("app2", "a", Some("old")), moved]).await.unwrap();
+    two.store.write(vec![bind("app1", "a")]).await.unwrap();
+    one.link.cut(false);
+    while one.store.status().shared.unwrap().owed > 0 {
+        sleep(Duration::from_millis(20)).await;
+    }
+    assert!(one.link.get("drains/old").is_some());
+    assert!(one.link.get("drains/a").is_none());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_bond_that_was_made_without_a_claim_holds_as_well() {
     let (one, two) = pair().await;
     // As earlier versions left it.

@@ -4,7 +4,7 @@
 //! and the drain that its boot has ended are kept here and owed. Where the shared store has learned something else meanwhile,
 //! the shared store is right, and the operator is told so.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use tokio::time::Instant;
 
@@ -74,15 +74,24 @@ impl Sharing {
     /// Tells the shared store all that it is owed. What is known of its rows must be up to date. What it does not take is still
     /// owed, and keeps nothing back that is owed besides.
     pub(super) async fn settle(&self) -> Result<Settled, StoreError> {
-        let owed = self.state().owed.clone();
+        let owed_before = self.state().owed.clone();
         let mut settled = Settled { told: false, is_whole: true };
-        if owed.is_empty() {
+        if owed_before.is_empty() {
             return Ok(settled);
         }
         let _in_turn = self.writing.lock().await;
-        for (number, owed) in owed {
-            match self.settle_one(&owed).await {
-                Ok(()) => {}
+        let mut over = BTreeSet::<u64>::new();
+        for (number, owed) in &owed_before {
+            if over.contains(number) {
+                continue;
+            }
+            let mut done = vec![*number];
+            match self.settle_one(owed).await {
+                Ok(true) => {}
+                // Whose bond is not so has nobody's marks to take over.
+                Ok(false) => {
+                    done.extend(owed_before.iter().filter(|(_, of)| comes_of(of, owed)).map(|(n, _)| n))
+                }
                 Err(StoreError::Refused { why, .. }) => {
                     tracing::debug!(why, ?owed, "the shared store does not take what it is owed");
                     self.note(why);
@@ -92,8 +101,9 @@ impl Sharing {
                 Err(error) => return Err(error),
             }
             settled.told = true;
-            match self.local.write(vec![Write::DeleteOwed(number)]).await {
-                Ok(()) => drop(self.state().owed.remove(&number)),
+            over.extend(done.iter().copied());
+            match self.local.write(done.iter().map(|number| Write::DeleteOwed(*number)).collect()).await {
+                Ok(()) => self.state().owed.retain(|number, _| !done.contains(number)),
                 // It is told again, which changes nothing.
                 Err(error) => {
                     tracing::warn!(%error, ?owed, "cannot note that the shared store has what it was owed");
@@ -109,26 +119,27 @@ impl Sharing {
         Ok(settled)
     }
 
-    async fn settle_one(&self, owed: &Owed) -> Result<(), StoreError> {
+    /// Whether it is in force. If not, another coordinator knew better.
+    async fn settle_one(&self, owed: &Owed) -> Result<bool, StoreError> {
         let until = Instant::now() + self.write_within;
         loop {
             let planned = match self.to_settle(owed) {
                 Ok(Some(planned)) => planned,
-                Ok(None) => return Ok(()),
+                Ok(None) => return Ok(true),
                 Err(conflict @ (StoreError::Bound { .. } | StoreError::Claimed { .. })) => {
                     tracing::error!(
                         %conflict,
                         ?owed,
                         "what a host did while the shared store was away is not so: another coordinator knew better"
                     );
-                    return Ok(());
+                    return Ok(false);
                 }
                 Err(error) => return Err(error),
             };
             if let Ended::Done(_) = self.pursue(planned.transaction, until).await?
                 && !planned.is_part
             {
-                return Ok(());
+                return Ok(true);
             }
         }
     }
@@ -150,6 +161,16 @@ impl Sharing {
                 Ok(Some(planned).filter(|planned| !planned.transaction.changes.is_empty()))
             }
         }
+    }
+}
+
+/// Whether marks move only because of a bond.
+fn comes_of(owed: &Owed, bond: &Owed) -> bool {
+    match (owed, bond) {
+        (Owed::MoveMarks { from, to }, Owed::Bind { host, replaces, .. }) => {
+            to == host && replaces.as_ref() == Some(from)
+        }
+        _ => false,
     }
 }
 

@@ -3,10 +3,12 @@
 //! One login: its place, the hosts that did not work out, and the words about it. Words are sent beside the relay by a
 //! task of their own, one after the other, so that no byte waits for them.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_local};
+use tonic::Status;
 use usher_proto::v1;
 use usher_proto::v1::directory_service_client::DirectoryServiceClient;
 use usher_proto::v1::placement_service_client::PlacementServiceClient;
@@ -19,6 +21,9 @@ use crate::output::text::clean;
 
 /// The kind of endpoint that is taken where none is named.
 const SSH: &str = "ssh";
+
+/// Hosts that one question may exclude.
+const MOST_EXCLUDED: usize = 1024;
 
 /// Who wants in where.
 #[derive(Debug, Default)]
@@ -44,6 +49,8 @@ pub(super) struct Farm {
     is_local: bool,
     silent: SilentFarm,
     tried: Vec<String>,
+    /// The login whose place is being replaced, and why.
+    giving_up: Option<(String, v1::FailoverCause)>,
     words: Option<mpsc::UnboundedSender<v1::ReportOutcomeRequest>>,
     telling: JoinHandle<()>,
 }
@@ -65,6 +72,7 @@ impl Farm {
             is_local: false,
             silent,
             tried: Vec::new(),
+            giving_up: None,
             words: Some(words),
         })
     }
@@ -93,15 +101,17 @@ impl Farm {
             prefer_host: login.only.as_ref().or(login.prefer.as_ref()).cloned(),
             ..Default::default()
         };
+        let may_be_left = Cell::new(false);
         let response = self
             .coordinators
             .call("placing", async |channel, call| {
+                may_be_left.set(call.earlier > 0);
                 let attempt = request.attempt.saturating_add(call.earlier);
                 let request = v1::PlaceRequest { attempt, ..request.clone() };
                 PlacementServiceClient::new(channel).place(call.request(request)).await
             })
-            .await?;
-        self.take(response.placement)
+            .await;
+        self.heard(response.map(|response| response.placement), may_be_left.get())
     }
 
     /// Gives the host up and asks for another one.
@@ -115,14 +125,31 @@ impl Farm {
             return self.decide(Failure::NoAnswer(Vec::new())).await;
         }
         let failed = self.request_id.clone();
+        self.giving_up = Some((failed.clone(), cause));
         match self.ask_for_other(&failed, cause).await {
             Err(silence) if is_silence(&silence) => {
-                // The place is given up, whoever hears of it when.
-                self.tell_of(failed, v1::Outcome::Failed, Some(cause));
+                self.tell_what_is_given_up();
                 self.decide(silence).await
             }
-            asked => asked,
+            asked => {
+                // Whoever answers has ended it.
+                self.giving_up = None;
+                asked
+            }
         }
+    }
+
+    /// The place is given up, whoever hears of it when.
+    fn tell_what_is_given_up(&mut self) {
+        if let Some((failed, cause)) = self.giving_up.take() {
+            self.tell_of(failed, v1::Outcome::Failed, Some(cause));
+        }
+    }
+
+    /// The login is over before it has a host: what was or may have been given is taken back.
+    pub(super) fn cancel(&mut self) {
+        self.tell_what_is_given_up();
+        self.tell(v1::Outcome::Cancelled, None);
     }
 
     async fn ask_for_other(&mut self, failed: &str, cause: v1::FailoverCause) -> Result<(), Failure> {
@@ -141,15 +168,34 @@ impl Farm {
             cost: None,
             cause: cause.into(),
         };
+        let may_be_left = Cell::new(false);
         let response = self
             .coordinators
             .call("asking for another host", async |channel, call| {
+                may_be_left.set(call.earlier > 0);
                 let attempt = request.attempt.saturating_add(call.earlier);
                 let request = v1::FailoverRequest { attempt, ..request.clone() };
                 PlacementServiceClient::new(channel).failover(call.request(request)).await
             })
-            .await?;
-        self.take(response.placement)
+            .await;
+        self.heard(response.map(|response| response.placement), may_be_left.get())
+    }
+
+    /// An answer. A no that came after another coordinator's silence may have left the place of the silent one behind.
+    fn heard(
+        &mut self,
+        answer: Result<Option<v1::Placement>, Failure>,
+        may_be_left: bool,
+    ) -> Result<(), Failure> {
+        match answer {
+            Ok(placement) => self.take(placement),
+            Err(failure) => {
+                if may_be_left && !is_silence(&failure) {
+                    self.tell(v1::Outcome::Cancelled, None);
+                }
+                Err(failure)
+            }
+        }
     }
 
     /// The pool's other hosts: with all of them excluded the farm's own rules say whether the only one may be had.
@@ -165,6 +211,11 @@ impl Farm {
         let is_wanted = |host: &v1::HostInfo| is_named(only, &host.host_id, &host.host_name);
         let (wanted, others): (Vec<_>, Vec<_>) = listed.hosts.into_iter().partition(is_wanted);
         match wanted.len() {
+            1 if others.len() > MOST_EXCLUDED => Err(Failure::Check(format!(
+                "it has {} hosts, and one of them can be asked for among {} only; --prefer names the one to come first",
+                others.len() + 1,
+                MOST_EXCLUDED + 1
+            ))),
             1 => Ok(others.into_iter().map(|host| host.host_id).collect()),
             0 => Err(Failure::Check(format!("it has no host {}", clean(only)))),
             _ => Err(Failure::Check(format!(
@@ -241,7 +292,10 @@ async fn send_words(
         // Best effort: the login went as it did, whoever hears of it.
         let _ = coordinators
             .call("telling an outcome", async |channel, call| {
-                PlacementServiceClient::new(channel).report_outcome(call.request(request.clone())).await
+                let request = call.request(request.clone());
+                let answer = PlacementServiceClient::new(channel).report_outcome(request).await?;
+                // Another one may have given it.
+                if answer.get_ref().known { Ok(answer) } else { Err(Status::unavailable("no such login")) }
             })
             .await;
     }

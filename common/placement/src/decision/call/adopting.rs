@@ -21,7 +21,7 @@ use crate::{
 pub(super) struct Adopting {
     pool: Arc<PoolView>,
     position: u32,
-    grant: Arc<Grant>,
+    pub grant: Arc<Grant>,
     asked_for: Duration,
     pub said: Option<Consent>,
 }
@@ -61,11 +61,15 @@ impl Call {
             Consent::Admitted => self.stage = Stage::Arriving,
             Consent::Refused(RefusalReason::Reused) => return Some(Self::denied(Denied::Reused)),
             Consent::Refused(_) | Consent::Silent => {
-                let refused = matches!(said, Consent::Refused(_));
-                let why = if refused { Excluded::RefusedConsent } else { Excluded::NoAnswer };
                 self.messages.extend(end(&grant, EndReason::Cancelled, now));
                 self.attempt = grant.anew(self.request.attempt);
-                self.unwilling.push((grant.host_id.clone(), why));
+                let why = match said {
+                    // Whoever gave it took it back before the host heard of the retry: under a higher attempt it may have room.
+                    Consent::Refused(RefusalReason::Ended) => None,
+                    Consent::Refused(_) => Some(Excluded::RefusedConsent),
+                    _ => Some(Excluded::NoAnswer),
+                };
+                self.unwilling.extend(why.map(|why| (grant.host_id.clone(), why)));
                 self.stage = Stage::Deciding;
             }
         }

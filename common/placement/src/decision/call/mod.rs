@@ -146,8 +146,13 @@ impl Call {
 
     /// The caller went away: a place that it has no answer for is taken back. What is left to be told.
     pub fn give_up(&mut self, now: BootTime) -> Vec<ToHost> {
-        if let Stage::Asking(asking) = std::mem::replace(&mut self.stage, Stage::Over) {
-            self.messages.extend(end(&asking.grant, EndReason::Cancelled, now));
+        match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Asking(asking) => self.messages.extend(end(&asking.grant, EndReason::Cancelled, now)),
+            // Its host may have it under the attempt of this retry by now, which nobody else will end.
+            Stage::Adopting(adopting) if adopting.grant.is_hearsay() => {
+                self.messages.extend(end(&adopting.grant, EndReason::Cancelled, now));
+            }
+            _ => {}
         }
         self.take_messages()
     }

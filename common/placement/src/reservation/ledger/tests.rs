@@ -1,7 +1,12 @@
-use usher_types::{GatewayId, RequestId, UserMatch};
+use std::time::Duration;
+
+use usher_types::{Endpoint, GatewayId, RequestId, UserMatch};
 
 use super::*;
-use crate::farm::CellChange;
+use crate::{
+    farm::{CellChange, HostCell},
+    reservation::GrantParts,
+};
 
 fn at(seconds: u64) -> BootTime {
     BootTime::from_millis(1_000_000 + seconds * 1000)

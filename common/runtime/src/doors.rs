@@ -1,6 +1,6 @@
 //! Does a host whose agent is lost still take connections?
 //!
-//! Lost agents are not lost hosts: the network between them and this coordinator may be cut, or an upgrade of all agents
+//! Lost agents are not lost hosts: the network between them and whoever asks may be cut, or an upgrade of all agents
 //! may have gone wrong. Then the hosts' own doors are asked. Only addresses that hosts advertised themselves are tried,
 //! one try for each host at a time and few in all, and what was found holds for a while, so that a storm of logins is no
 //! storm of connections. A try goes on when its caller goes away: others wait for what it finds.
@@ -18,9 +18,9 @@ use tokio::{
     sync::Semaphore,
     time::{timeout, timeout_at},
 };
-use usher_placement::decision::Door;
-use usher_runtime::clock::Clock;
 use usher_types::{BootTime, Endpoint, HostId};
+
+use crate::clock::Clock;
 
 /// Longest time for one connection.
 const CONNECT: Duration = Duration::from_secs(1);
@@ -48,9 +48,12 @@ impl Knock for TcpKnock {
     }
 }
 
+/// A host whose door is to be tried, and where it is.
+pub type Door = (HostId, Arc<[Endpoint]>);
+
 /// What is known of the doors of hosts.
 #[derive(Debug)]
-pub(crate) struct Doors {
+pub struct Doors {
     hosts: papaya::HashMap<HostId, Arc<HostDoor>>,
     connections: Arc<Semaphore>,
     knock: Arc<dyn Knock>,
@@ -95,25 +98,25 @@ impl HostDoor {
 
 impl Doors {
     /// Nothing is known yet; doors will be tried by `knock`.
-    pub(crate) fn new(knock: Arc<dyn Knock>) -> Self {
+    pub fn new(knock: Arc<dyn Knock>) -> Self {
         Self { hosts: papaya::HashMap::new(), connections: Arc::new(Semaphore::new(AT_ONCE)), knock }
     }
 
     /// Whether the host took a connection when that was tried last, if that is not long ago.
-    pub(crate) fn found(&self, host_id: &HostId, now: BootTime) -> Option<bool> {
+    pub fn found(&self, host_id: &HostId, now: BootTime) -> Option<bool> {
         self.hosts.pin().get(host_id)?.found(now)
     }
 
     /// Tries these hosts, and returns when all are known or `within` has passed.
-    pub(crate) async fn try_all(&self, doors: Vec<Door>, within: Duration, clock: &Arc<dyn Clock>) {
+    pub async fn try_all(&self, doors: Vec<Door>, within: Duration, clock: &Arc<dyn Clock>) {
         let tries: Vec<_> = doors
             .into_iter()
-            .map(|door| {
-                let host = self.hosts.pin().get_or_insert_with(door.host_id, Arc::default).clone();
+            .map(|(host_id, endpoints)| {
+                let host = self.hosts.pin().get_or_insert_with(host_id, Arc::default).clone();
                 let (connections, knock, clock) =
                     (self.connections.clone(), self.knock.clone(), clock.clone());
                 tokio::spawn(async move {
-                    host.try_now(&door.endpoints, &connections, &*knock, clock.as_ref()).await;
+                    host.try_now(&endpoints, &connections, &*knock, clock.as_ref()).await;
                 })
             })
             .collect();
@@ -148,14 +151,13 @@ async fn any_accepts(endpoints: &[Endpoint], connections: &Semaphore, knock: &dy
 
 #[cfg(test)]
 mod tests {
-    use tokio::net::TcpListener;
-    use usher_runtime::clock::{ManualClock, SystemClock};
-
     use super::*;
+    use crate::clock::{ManualClock, SystemClock};
+    use tokio::net::TcpListener;
 
     fn door(host: &str, ports: &[u16]) -> Door {
         let endpoint = |port: &u16| Endpoint { kind: "ssh".into(), address: "127.0.0.1".into(), port: *port };
-        Door { host_id: HostId::new(host).unwrap(), endpoints: ports.iter().map(endpoint).collect() }
+        (HostId::new(host).unwrap(), ports.iter().map(endpoint).collect())
     }
 
     async fn open_port() -> (TcpListener, u16) {
