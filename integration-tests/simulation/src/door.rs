@@ -51,7 +51,8 @@ async fn let_in(world: Arc<World>, index: usize, stream: TcpStream) -> std::io::
         let ends = if state.is_quiet { FOREVER } else { began + Duration::from_secs_f64(stays) };
         state.event(format!("{user} logs in on {}", host(index)));
         state.count("logins");
-        state.limits.came(index, &user, began);
+        let sits = state.machines[index].users(began).contains(&user);
+        state.limits.came(index, &user, sits, began);
         let machine = &mut state.machines[index];
         machine.sessions.push(TrueSession { id: number.to_string(), user, began, ends });
         machine.is_changed = true;

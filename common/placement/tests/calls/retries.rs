@@ -177,6 +177,15 @@ fn a_retry_whose_caller_goes_away_takes_back_what_its_host_may_have_given_it() {
     retry.asked(&world);
     assert_eq!(words(&retry.call.give_up(world.now)), ["a end r1/17 Cancelled"]);
     assert_eq!(world.ledger.live(), 0);
+    // Not if it comes late: the place is that of a retry after it.
+    for (attempt, later) in [(1, 1), (17, 33)] {
+        let world = given_elsewhere();
+        let mut late = world.call(Request { attempt, ..request("r1") }, None);
+        late.asked(&world);
+        world.grant("r1").raise_attempt(later);
+        assert!(late.call.give_up(world.now).is_empty());
+        assert_eq!(world.ledger.live(), 1);
+    }
     // Not if another retry has its answer by then.
     let world = given_elsewhere();
     let mut gone = world.call(Request { attempt: 17, ..request("r1") }, None);

@@ -6,7 +6,9 @@
 //!
 //! A coordinator that has lost a host gives its share of it without asking. Two edges of that are known and told to operators
 //! (ADR 0010), and no more than what they explain is let pass, and counted: what others gave there before the host could notice
-//! that the coordinator was gone, and what a coordinator gave that was restarted before it could tell the host.
+//! that the coordinator was gone, and what a coordinator gave that was restarted before it could tell the host. A third one is
+//! that of users who are sent back to their own session, without a place, and find that it has ended: they count once they are
+//! seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -71,7 +73,7 @@ pub struct Limits {
     consents: Vec<Consent>,
     /// Tokens given of a share by coordinators that could not tell their hosts since.
     untold: BTreeSet<String>,
-    /// Users who came by such a place, where and when.
+    /// Users who came by such a place, or by none, where and when.
     came_untold: Vec<(usize, String, Duration)>,
     checks: u64,
     at_known_edges: u64,
@@ -202,14 +204,17 @@ impl Limits {
         self.holds.retain(|_, hold| (hold.giver, hold.host) != (coordinator, host));
     }
 
-    /// A user has come to a host: the oldest place for them there is used, and counts no more when they have left.
-    pub fn came(&mut self, host: usize, user: &str, now: Duration) {
+    /// A user has come to a host, where they sit or not: the oldest place for them there is used, and counts no more when they
+    /// have left.
+    pub fn came(&mut self, host: usize, user: &str, sits: bool, now: Duration) {
         let theirs = self.holds.iter().filter(|(_, hold)| hold.host == host && hold.user == user);
-        if let Some(token) = theirs.min_by_key(|(_, hold)| hold.until).map(|(token, _)| token.clone()) {
+        let oldest = theirs.min_by_key(|(_, hold)| hold.until).map(|(token, _)| token.clone());
+        let is_told = oldest.is_some_and(|token| {
             self.holds.remove(&token);
-            if self.untold.contains(&token) {
-                self.came_untold.push((host, user.to_owned(), now));
-            }
+            !self.untold.contains(&token)
+        });
+        if !is_told && !sits {
+            self.came_untold.push((host, user.to_owned(), now));
         }
     }
 
@@ -322,10 +327,29 @@ mod tests {
         limits.released("b");
         limits.started(1);
         assert_eq!(limits.granted("c", hold(51), 1, &nobody, at(30)), None);
-        limits.came(0, "u50", at(31));
+        limits.came(0, "u50", false, at(31));
         let there = BTreeSet::from(["u50".to_owned()]);
         assert_eq!(limits.granted("d", hold(51), 1, &there, at(32)), None);
         assert!(limits.granted("e", hold(51), 1, &there, at(34)).is_some());
+    }
+
+    #[test]
+    fn who_comes_without_a_place_explains_a_seat_until_they_are_seen() {
+        let at = Duration::from_secs;
+        let (mut limits, nobody) = (Limits::default(), BTreeSet::new());
+        let full = |limits: &mut Limits, token: &str, sitting: &BTreeSet<String>, now: u64| {
+            limits.granted(token, hold(now + 20), 1, sitting, at(now)).is_some()
+        };
+        assert!(!full(&mut limits, "a", &nobody, 10));
+        limits.released("a");
+        let back = BTreeSet::from(["back".to_owned()]);
+        limits.came(0, "back", false, at(11));
+        assert!(!full(&mut limits, "b", &back, 11), "the host has not seen them yet");
+        limits.released("b");
+        assert!(full(&mut limits, "c", &back, 14), "it has by now");
+        limits.released("c");
+        limits.came(0, "back", true, at(15));
+        assert!(full(&mut limits, "d", &back, 15), "who sits there takes no seat");
     }
 
     #[test]
@@ -341,10 +365,10 @@ mod tests {
     fn a_place_whose_user_has_come_and_left_counts_no_more() {
         let (mut limits, nobody, now) = (Limits::default(), BTreeSet::new(), Duration::from_secs(1));
         assert_eq!(limits.granted("a", hold(20), 1, &nobody, now), None);
-        limits.came(1, "u20", now);
+        limits.came(1, "u20", false, now);
         assert!(limits.granted("b", hold(21), 1, &nobody, now).is_some(), "they went elsewhere");
         limits.released("b");
-        limits.came(0, "u20", now);
+        limits.came(0, "u20", false, now);
         assert_eq!(limits.granted("c", hold(22), 1, &nobody, now), None);
     }
 

@@ -21,9 +21,16 @@ use crate::{
 pub(super) struct Adopting {
     pool: Arc<PoolView>,
     position: u32,
-    pub grant: Arc<Grant>,
+    pub(super) grant: Arc<Grant>,
     asked_for: Duration,
     pub said: Option<Consent>,
+}
+
+impl Adopting {
+    /// Whether nobody else answers with the place: it was given under an earlier attempt than this one, and not asked for again.
+    pub(super) fn is_alone(&self, attempt: u32) -> bool {
+        self.grant.is_hearsay() && self.grant.made_under < attempt && self.grant.attempt() == attempt
+    }
 }
 
 impl Call {

@@ -148,8 +148,9 @@ impl Call {
     pub fn give_up(&mut self, now: BootTime) -> Vec<ToHost> {
         match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Asking(asking) => self.messages.extend(end(&asking.grant, EndReason::Cancelled, now)),
-            // Its host may have it under the attempt of this retry by now, which nobody else will end.
-            Stage::Adopting(adopting) if adopting.grant.is_hearsay() => {
+            // Its host may have it under the attempt of this retry by now, which nobody else will end. If the gateway has asked
+            // with a higher one since, or had done before this call came, the place is that one's.
+            Stage::Adopting(adopting) if adopting.is_alone(self.request.attempt) => {
                 self.messages.extend(end(&adopting.grant, EndReason::Cancelled, now));
             }
             _ => {}
