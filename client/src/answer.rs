@@ -59,6 +59,20 @@ pub(crate) fn judge(coordinator: &str, status: &Status, is_partial: bool) -> Ans
     }
 }
 
+/// How much a coordinator knows of the farm that says no for this reason: of several the one counts that knows most.
+pub(crate) fn knows(reason: &str) -> u8 {
+    match reason {
+        reason::STALE => 0,
+        reason::UNKNOWN_POOL
+        | reason::UNKNOWN_RESOURCE
+        | reason::NOT_AUTHORIZED
+        | reason::IDENTITY_MISMATCH => 1,
+        // It hears nobody.
+        reason::ALL_OFFLINE => 2,
+        _ => 3,
+    }
+}
+
 impl Refusal {
     /// Hosts that the coordinator hears, and those that are registered. Absent: it did not say.
     pub(crate) fn hosts_heard(&self) -> Option<(u32, u32)> {

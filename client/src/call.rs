@@ -21,7 +21,7 @@ use usher_proto::error::{error_info, reason};
 use usher_proto::v1::{self, placement_service_client::PlacementServiceClient};
 use usher_types::Endpoint;
 
-use crate::answer::{Answer, cause_of, judge};
+use crate::answer::{Answer, cause_of, judge, knows};
 use crate::error::{Refusal, Silence};
 use crate::farm::Known;
 use crate::in_order::{Try, too_late};
@@ -79,9 +79,9 @@ impl Tries {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// Whether a place may have been given to one of them.
+    /// Whether a place may have been given to one of them, or to one before.
     pub(crate) fn may_hold_a_place(&self) -> bool {
-        self.begun() > self.refused.load(Ordering::Relaxed)
+        self.earlier > 0 || self.begun() > self.refused.load(Ordering::Relaxed)
     }
 }
 
@@ -289,10 +289,10 @@ fn judge_placement(plan: &Plan<'_>, peer: &Peer, placement: Option<v1::Placement
     }
 }
 
-/// The no that is likelier to pass, then the one that says more: one of hosts that were asked, before one of hosts that nobody
-/// hears.
+/// The no that is likelier to pass, then the one of who knows more of the farm, then the one that says more.
 fn better(before: Option<Box<Refusal>>, now: Box<Refusal>) -> Box<Refusal> {
-    let worth = |refusal: &Refusal| (passes_after(refusal).is_some(), refusal.metadata.len());
+    let worth =
+        |refusal: &Refusal| (passes_after(refusal).is_some(), knows(&refusal.reason), refusal.metadata.len());
     match before {
         Some(before) if worth(&before) >= worth(&now) => before,
         _ => now,
@@ -313,9 +313,14 @@ mod tests {
         let tries = Tries::after(3);
         assert_eq!((tries.begin(), tries.begin()), (4, 5));
         assert_eq!((tries.begun(), tries.last()), (2, 5));
-        assert!(tries.may_hold_a_place());
         tries.refused();
         tries.refused();
-        assert!(!tries.may_hold_a_place());
+        assert!(tries.may_hold_a_place(), "that nobody gave a place now does not end one of before");
+        let first = Tries::default();
+        assert!(!first.may_hold_a_place());
+        first.begin();
+        assert!(first.may_hold_a_place());
+        first.refused();
+        assert!(!first.may_hold_a_place());
     }
 }

@@ -17,7 +17,7 @@ use usher_proto::error::{error_info, reason};
 use usher_runtime::net::{ConnectError, PLAIN_HINT, TargetError, Timeouts, connect};
 use usher_runtime::tls::TlsFiles;
 
-use crate::answer::{Answer, cause_of, judge};
+use crate::answer::{Answer, cause_of, judge, knows};
 use crate::error::{SetupError, Silence};
 
 /// Metadata that names the gateway on plain loopback.
@@ -188,10 +188,9 @@ fn kind(coordinator: &str, status: &Status) -> Kind {
     }
 }
 
-/// The no that says more. That one cannot tell yet says least.
+/// The no of who knows more of the farm, then the one that says more.
 fn better(before: Option<Status>, now: Status) -> Status {
-    let says =
-        |status: &Status| error_info(status).map(|info| (info.reason != reason::STALE, info.metadata.len()));
+    let says = |status: &Status| error_info(status).map(|info| (knows(&info.reason), info.metadata.len()));
     match before {
         Some(before) if says(&before) >= says(&now) => before,
         _ => now,

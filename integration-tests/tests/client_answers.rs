@@ -26,6 +26,8 @@ enum Said {
     No(Code, &'static str, Option<Duration>),
     /// All are full, but for what others may give of so many hosts.
     Kept(u32, Duration),
+    /// These hosts are lost.
+    Lost(&'static [&'static str]),
     /// The connection stands, and nothing comes.
     Nothing,
 }
@@ -79,6 +81,11 @@ impl Coordinator {
             Said::Kept(hosts, after) => {
                 let metadata = HashMap::from([(KEPT_HOSTS.to_owned(), hosts.to_string())]);
                 Err(status(Code::ResourceExhausted, reason::MAX_USERS, "no", metadata, Some(after)))
+            }
+            Said::Lost(hosts) => {
+                let lost = |host: &&str| (format!("host:{host}"), "OFFLINE".to_owned());
+                let metadata = hosts.iter().map(lost).collect();
+                Err(status(Code::Unavailable, reason::ALL_OFFLINE, "no", metadata, None))
             }
             Said::Nothing => std::future::pending().await,
         }
@@ -387,6 +394,17 @@ async fn hosts_that_did_not_answer_in_time_are_asked_again_within_the_deadline()
     let (_scene, library) = set(vec![no_consent], Duration::from_secs(1)).await;
     let Error::Refused(refusal) = library.place(login("a")).await.unwrap_err() else { panic!() };
     assert_eq!(refusal.reason, "NO_CONSENT", "in the end it is what was said");
+}
+
+#[tokio::test]
+async fn who_hears_nobody_does_not_outweigh_one_whose_hosts_refused() {
+    let lost = Said::Lost(&["h1", "h2"]);
+    let refused = Said::No(Code::ResourceExhausted, reason::NO_CONSENT, None);
+    for answers in [vec![lost.clone(), refused.clone()], vec![refused, lost]] {
+        let (_scene, library) = set(answers, PATIENT).await;
+        let Error::Refused(refusal) = library.place(login("a")).await.unwrap_err() else { panic!() };
+        assert_eq!(refusal.reason, "NO_CONSENT");
+    }
 }
 
 #[tokio::test]

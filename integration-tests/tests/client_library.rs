@@ -185,6 +185,27 @@ async fn a_coordinator_that_is_killed_in_the_middle_of_calls_fails_none() {
 }
 
 #[tokio::test]
+async fn a_coordinator_that_is_stopped_in_order_fails_no_call() {
+    let mut farm = Several::start(2, &THREE).await;
+    let library = Library::connect(farm.config()).unwrap();
+    let used = library.place(login(0)).await.unwrap().coordinator().unwrap().to_owned();
+    let end = Instant::now() + Duration::from_secs(4);
+    let running = tokio::spawn({
+        let library = library.clone();
+        async move { keep_logging_in(&library, end, &Arc::default()).await }
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let stopped = farm.coordinators.iter_mut().find(|c| c.grpc.to_string() == used).unwrap();
+    stopped.terminate();
+    stopped.ended(LONG).await;
+    let placed = running.await.unwrap();
+    assert!(placed.iter().all(|placement| !placement.is_local()), "somebody answered each time");
+    let (by_used, by_other): (Vec<_>, Vec<_>) =
+        placed.iter().partition(|placement| placement.coordinator() == Some(&used));
+    assert!(by_used.len() > 10 && by_other.len() > 10, "{} and {}", by_used.len(), by_other.len());
+}
+
+#[tokio::test]
 async fn case_137_a_coordinator_that_hangs_is_left_for_the_other_one_and_found_again() {
     let farm = Several::start(2, &THREE).await;
     let library = Library::connect(farm.config()).unwrap();
