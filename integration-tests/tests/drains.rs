@@ -82,6 +82,8 @@ async fn case_088_a_drain_outlives_the_agent_and_the_coordinator_that_it_was_set
     // Confirmed, so it is on the disk: nobody has time to do anything more.
     agent.kill();
     farm.coordinator.kill();
+    wait_until("it to be missed", LONG, async || ben.host("h1").await.is_ok_and(|host| !host.connected))
+        .await;
     agent.restart();
     wait_until("the agent to be back", LONG, async || {
         ben.host("h1")
