@@ -14,6 +14,10 @@
 //! | 11 | silent: the host did not answer when it was last asked |
 //! | 0..=10 | version: grows with every change |
 //!
+//! Apart from the words stands what each host has listed of the places in its cell: where it cannot be asked, only what it has
+//! not listed was taken of its share. It is counted so that it is never too much: a place is in the cell before it is listed, and
+//! not listed any more before it leaves.
+//!
 //! The words of a pool lie side by side, in blocks: a decision reads every one of them, and what is read in one go costs a
 //! tenth of what is looked for one by one.
 
@@ -262,10 +266,12 @@ impl HostCell {
         &self.block[self.block.len() / 2 + self.at]
     }
 
-    /// What its host listed last of the places that count in it.
+    /// What its host listed last of the places that count in it. Of a place that ends while it comes to be listed the end may be
+    /// here first: then less than is listed is nothing, and not very much.
     pub fn listed(&self) -> Listed {
         let word = self.listed_word().load(Ordering::Acquire);
-        Listed { users: (word >> LISTED_USERS_SHIFT) as u32, places: word as u32 }
+        let (users, places) = ((word >> LISTED_USERS_SHIFT) as i32, word as i32);
+        Listed { users: users.max(0).unsigned_abs(), places: places.max(0).unsigned_abs() }
     }
 
     /// Its host lists a place of `users` users more. After it counts in the cell.
@@ -378,6 +384,21 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_place_that_ends_before_it_is_listed_is_never_taken_for_many() {
+        let cell = HostCell::new();
+        cell.unlist(3);
+        assert_eq!(cell.listed(), Listed::default());
+        cell.list(3);
+        assert_eq!(cell.listed(), Listed::default());
+        cell.list(2);
+        cell.list(1);
+        cell.relist(2, 5);
+        assert_eq!(cell.listed(), Listed { users: 6, places: 2 });
+        cell.unlist(5);
+        assert_eq!(cell.listed(), Listed { users: 1, places: 1 });
+    }
 
     #[test]
     fn a_word_that_changed_refuses_the_reservation() {

@@ -63,8 +63,8 @@ pub struct LastKnown {
     pub held_back_places: u32,
     /// It had replicas. Which, it tells again.
     pub listed_replicas: bool,
-    /// What this coordinator had given on it and it had not listed, if that is all: it was stored as the coordinator stopped. Absent: it may have
-    /// given more since.
+    /// What this coordinator had given on it and it had not listed, if that is all: it was stored as the coordinator stopped.
+    /// Absent: it may have given more since.
     pub given: Option<Given>,
 }
 

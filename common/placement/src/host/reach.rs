@@ -235,7 +235,8 @@ impl Reach {
 
     /// A tick came on the stream of the coordinator number `from`.
     pub(super) fn tick_heard(&mut self, from: usize, now: BootTime) {
-        let window = self.report_interval.saturating_mul(MAY_BE_LOST_INTERVALS) + MAY_BE_LOST_SLACK;
+        let window =
+            self.report_interval.saturating_mul(MAY_BE_LOST_INTERVALS).saturating_add(MAY_BE_LOST_SLACK);
         let Some(peer) = self.peer(from).filter(|peer| peer.has_stream) else { return };
         if peer.heard.is_some_and(|heard| now.since(heard) > UNHEARD) {
             peer.settles_at = now + SETTLES;
